@@ -1,0 +1,74 @@
+"""The built-in limits, each with its origin; `verify.policy` may tighten them, and only a dated waiver loosens one.
+
+They are plain ratios: the floor (design, section 3) is to replace those that depend on precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limit:
+    """`action`: "fail" denies, "warn" prints, "report" only states. Passes when value <= `value`; NaN never does."""
+
+    value: float
+    origin: str
+    action: str = "fail"
+
+
+ZERO = "structure and masks are exact: nothing is tolerated"
+DESTROYED = Limit(0.999, "error >= signal: what came back says less than zeros would (all zeros give exactly 1)")
+REPORT = Limit(float("inf"), "stated, not judged; a budget in candidate.toml makes it a gate", "report")
+
+# Honest torch against onnxruntime without optimisation stayed below 4e-6 (relative L2) and 8e-5 (worst element over
+# the tensor's rms) on every fixture (`python benchmarks/honest.py`); a 2 % fault in one FFN of a 12-layer encoder is 8e-3.
+FP32 = Limit(1e-4, "25 x the worst honest float32 pair of the fixtures")
+FP32_WORST = Limit(2e-3, "25 x the worst honest float32 element of the fixtures")
+# Vendor simulator, fp16: the worst honest build measured is 31.6 dB (24 layers with outlier channels), that is 0.026.
+FP16 = Limit(0.1, "4 x the worst honest fp16 build measured (31.6 dB, 24 layers with outlier channels)")
+BF16 = Limit(0.5, "fp16's limit x 8 (three bits fewer), capped at half the signal")
+# An integer build has no honest general bound short of the signal itself (PP-OCR det: 3.4 dB with one calibration image);
+# whether its error matters is tier 3's question.
+LOW = {"exact": Limit(0.0, "exact was asked for"), "fp32": FP32, "fp16": FP16, "bf16": BF16, "*": DESTROYED}
+
+LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
+    ("structure", "mismatches"): {"*": Limit(0, ZERO)},
+    ("finite", "nonfinite"): {"*": Limit(0, ZERO)},
+    ("finite", "nonfinite_in_both"): {"*": Limit(0, "the reference itself is not finite there", "warn")},
+    ("coverage", "outputs_uncovered"): {"*": Limit(0, "an output that was never compared fails")},
+    ("coverage", "layers_uncovered"): {"*": REPORT},
+    ("diversity", "dead_blocks"): {"*": Limit(0, "a block that is constant although the reference varies there")},
+    ("diversity", "blind_outputs"): {"*": Limit(0, "an output that is the same in every case proves nothing", "warn")},
+    ("indices", "wrong"): {"*": Limit(0, "an index may differ only between ties")},
+    ("indices", "value_lost"): LOW,
+    ("parity", "relative_l2"): {"*": FP32},
+    ("parity", "max_over_rms"): {"*": FP32_WORST},
+    ("layers", "relative_l2"): LOW,
+    ("range", "destroyed"): {"*": DESTROYED},
+    ("range", "channels_destroyed"): {"*": Limit(0, "channels whose error reaches their signal", "warn")},
+    ("range", "clipped"): {"*": Limit(0.01, "1 % of the elements beyond the quantiser's range", "warn")},
+    ("range", "below_step"): {"*": Limit(0.9, "90 % of the non-zero elements within half a step of zero", "warn")},
+    ("range", "over_65504"): {"*": Limit(0, "largest finite number of IEEE binary16", "warn")},
+    ("regions", "departures"): {"*": REPORT},
+    ("accuracy", "loss"): {},  # the candidate's own margin
+    ("agreement", "relative_error"): {"*": DESTROYED},
+    ("agreement", "cosine_distance"): {"*": REPORT},
+    ("agreement", "top1_flips"): {"*": REPORT},
+    ("compare", "relative_l2"): LOW,
+    ("compare", "max_over_rms"): {
+        "exact": Limit(0.0, "exact was asked for"),
+        "fp32": FP32_WORST,
+        "fp16": Limit(1.0, "10 x the relative limit: the worst of 10,000 normal errors is 4 sigma"),
+        "bf16": Limit(4.0, "8 x fp16's: three bits fewer"),
+        "*": Limit(10.0, "10 x the relative limit"),
+    },
+    ("compare", "nonfinite"): {"*": Limit(0, ZERO)},
+}
+
+
+def limit(checker: str, metric: str, precision: str = "*") -> Limit | None:
+    """The built-in limit of one metric at one precision, or None where there is none: then it is not passed."""
+    by_precision = LIMITS.get((checker, metric), {})
+    return by_precision.get(precision, by_precision.get("*"))
