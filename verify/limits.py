@@ -46,8 +46,12 @@ LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
     ("parity", "relative_l2"): {"*": FP32},
     ("parity", "max_over_rms"): {"*": FP32_WORST},
     ("layers", "relative_l2"): LOW,
+    ("layers", "isolated_l2"): {
+        **LOW,
+        "*": Limit(0.5, "one layer alone loses half of its signal; the vendor's honest int8 layers stay below 0.25", "warn"),
+    },
     ("range", "destroyed"): {"*": DESTROYED},
-    ("range", "channels_destroyed"): {"*": Limit(0, "channels whose error reaches their signal", "warn")},
+    ("range", "softmax_step"): {"*": Limit(1.39, "2 ln 2: half a step then doubles or halves a weight", "warn")},
     ("range", "clipped"): {"*": Limit(0.01, "1 % of the elements beyond the quantiser's range", "warn")},
     ("range", "below_step"): {"*": Limit(0.9, "90 % of the non-zero elements within half a step of zero", "warn")},
     ("range", "over_65504"): {"*": Limit(0, "largest finite number of IEEE binary16", "warn")},

@@ -66,7 +66,7 @@ def samples_needed(losses: Sequence[float], margin: float, alpha: float) -> int:
 
 def _decides(values: Array, counts: Array, margin: float, alpha: float) -> bool:
     best = max(_log_capital(values, counts, margin), _log_capital(-values, counts, -margin))
-    return best >= -np.log(alpha)
+    return bool(best >= -np.log(alpha))
 
 
 def _counted(losses: Sequence[float], alpha: float, margin: float = 0.0) -> tuple[Array, Array]:

@@ -1,0 +1,92 @@
+"""A build with its recordings, dumps and scores, kept under its content key and taken up again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from verify import recording, schemas
+from verify.core import Artifact, Build, LayerRow
+from verify.graphs.align import Match
+from verify.store import file_digest
+from verify.trial import Scored
+
+if TYPE_CHECKING:
+    from verify.capture import Stage
+
+KIND = "builds"
+
+
+def keep(stage: Stage, key: str, build: Build | None) -> Build | None:
+    """Move a finished build to the cache; what crashed, hung or could not be compared is never kept."""
+    if build is None or stage.facts.get("not_comparable"):
+        return build
+    folder = stage.work / "entry"
+    folder.mkdir()
+    artifact = folder / build.artifact.path.name
+    shutil.move(build.artifact.path, artifact)
+    if build.log is not None:
+        shutil.copy2(build.log, folder / "build.log")
+    entries = []
+    for role in ("simulator", "device"):
+        for index, held in enumerate(stage.recordings.get(role, ())):
+            entries.append(recording.save(held, folder, f"{role}-{index:04d}"))
+    entry = {
+        "build": {**asdict(build), "artifact": {"file": artifact.name, "sha256": build.artifact.sha256}, "log": None},
+        "recordings": entries,
+        "alignment": {name: asdict(match) for name, match in stage.facts.get("alignment", {}).items()},
+        "unmatched": stage.facts.get("unmatched", {}),
+        "scored": {role: asdict(held) for role, held in stage.facts.get("scored", {}).items()},
+        "notes": stage.notes,
+    }
+    return _restore(stage, stage.store.keep(folder, KIND, key, entry))
+
+
+def load(stage: Stage, key: str) -> Build | None:
+    """The kept build of this key with its recordings, or None; an artefact whose digest changed is not taken up."""
+    entry = stage.store.find(KIND, key)
+    if entry is None:
+        return None
+    build = _restore(stage, entry)
+    if file_digest(build.artifact.path) != build.artifact.sha256:
+        stage.recordings.pop("simulator", None)
+        stage.recordings.pop("device", None)
+        stage.missing.clear()
+        stage.facts.clear()
+        return None
+    stage.facts["hit"] = key
+    return build
+
+
+def _restore(stage: Stage, folder: Path) -> Build:
+    """Lay a cache entry's content out in the stage; also what a fresh build does last, so both ways agree."""
+    document = schemas.lift(json.loads((folder / "entry.json").read_text()), "cache", str(folder))
+    held: dict[str, Any] = document["build"]
+    artifact = Artifact("device", folder / held["artifact"]["file"], held["artifact"]["sha256"])
+    table = tuple(LayerRow(**row) for row in held["table"])
+    log = folder / "build.log"
+    build = Build(**{**held, "artifact": artifact, "table": table, "log": log if log.exists() else None})
+    for role in ("simulator", "device"):
+        found = tuple(recording.load(e, folder) for e in document["recordings"] if e["role"] == role)
+        if found:
+            stage.recordings[role] = found
+    alignment = {
+        name: replace(Match(**match), **{k: tuple(v) for k, v in match.items() if isinstance(v, list)})
+        for name, match in document["alignment"].items()
+    }
+    scored = {
+        role: Scored(
+            role,
+            {name: (tuple(a), tuple(b)) for name, (a, b) in item["pairs"].items()},
+            {name: tuple(values) for name, values in item["distance"].items()},
+            item["exhausted"],
+            item["evidence"],
+        )
+        for role, item in document["scored"].items()
+    }
+    stage.facts.update(alignment=alignment, unmatched=document["unmatched"], scored=scored)
+    stage.notes[:] = document["notes"]
+    return build

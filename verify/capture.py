@@ -1,0 +1,298 @@
+"""Candidate -> Plan -> Build -> Recordings -> Trial: everything that runs a model happens here."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verify.backends.graph import GraphBackend
+from verify.backends.source import SourceBackend
+from verify.cases import digest_cases, load_calibration, load_cases, prepare, rknn_input_settings, score_cases
+from verify.core import Artifact, Build, Candidate, Case, Missing, NotComparable, Recording, Tensors
+from verify.graphs import info
+from verify.plan import LAYER_CASES, Plan
+from verify.protocols import LiveBuild, Session, load
+from verify.scoring import score
+from verify.store import Store, code_version, file_digest, key_of, packages
+from verify.trial import Trial
+from verify.usercode import recording_files
+
+
+@dataclass
+class Stage:
+    """What one capture gathers on its way to a Trial; `files` are what the run folder should hold."""
+
+    candidate: Candidate
+    plan: Plan
+    store: Store
+    progress: Any
+    work: Path
+    cases: list[Case] = field(default_factory=list)
+    recordings: dict[str, tuple[Recording, ...]] = field(default_factory=dict)
+    missing: dict[str, Missing] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    files: dict[str, Path] = field(default_factory=dict)
+
+
+def graph_of(stage: Stage) -> Artifact:
+    """The ONNX graph of the candidate: a file, or exported now; what the exporter warned of becomes a note."""
+    from verify.cases import export_graph
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        path = export_graph(stage.candidate, stage.work)
+    for warning in caught:
+        if "Tracer" in warning.category.__name__:
+            text = " ".join(str(warning.message).split())[:200]
+            stage.notes.append(f"the exporter froze something that depends on data: {text}")
+    stage.files["graph.onnx"] = path
+    return Artifact("graph", path, file_digest(path))
+
+
+def record(
+    stage: Stage, role: str, run: Callable[[Case], tuple[Tensors, Tensors, Mapping[str, Any]]], evidence: str
+) -> tuple[Recording, ...]:
+    """Run every case once in one role; `run` returns outputs, inner tensors and the integrity record."""
+    import time
+
+    done = []
+    for case in stage.cases:
+        start = time.perf_counter()
+        outputs, layers, integrity = run(case)
+        seconds = time.perf_counter() - start
+        done.append(Recording(role, case.name, outputs, layers, integrity, {}, seconds, evidence))
+    return tuple(done)
+
+
+def references(stage: Stage, graph: Artifact, source: Session) -> None:
+    """The source's and the graph's own recordings; the graph's inner tensors for the cases that need them."""
+    candidate, wanted = stage.candidate, info.read(graph.path)
+    indexed = any(wanted.op(name) in info.INDEX for name in wanted.outputs)
+    with stage.progress.step("running source and graph"), GraphBackend(instrument=False).open(candidate, graph) as plain:
+
+        def of_source(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
+            return source.run(prepare(candidate, case.inputs)), {}, {}
+
+        def of_graph(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
+            return plain.run(prepare(candidate, case.inputs)), {}, {"inputs": case.inputs}
+
+        stage.recordings["source"] = record(stage, "source", of_source, "reference")
+        stage.recordings["graph"] = record(stage, "graph", of_graph, "reference")
+    if indexed or (stage.plan.layers and candidate.variant.builder == "rknn"):
+        some = len(stage.cases) if indexed else LAYER_CASES
+        held = list(stage.recordings["graph"])
+        with GraphBackend(instrument=True).open(candidate, graph) as opened:
+            for i, case in enumerate(stage.cases[:some]):
+                _, layers = opened.run_all(prepare(candidate, case.inputs))
+                held[i] = replace(held[i], layers=layers)
+        stage.recordings["graph"] = tuple(held)
+
+
+def fingerprint(recordings: Sequence[Recording]) -> str:
+    """What a role computed, as a digest: changed weights change it, however they were read."""
+    return digest_cases([Case(r.case, r.outputs) for r in recordings])
+
+
+def capture_key(stage: Stage, graph: Artifact, calibration: Sequence[Case], opened: Mapping[str, str]) -> str:
+    """The content key of a build with its recordings and scores (design, section 10)."""
+    from verify.host import host
+
+    candidate = stage.candidate
+    builder = load("verify.builders", candidate.variant.builder)() if candidate.variant.builder else None
+    return key_of(
+        {
+            "code": code_version(),
+            "graph": graph.sha256,
+            "external": {p.name: file_digest(p) for p in sorted(graph.path.parent.glob("*.data"))},
+            "variant": asdict(candidate.variant),
+            "inputs": {name: asdict(spec) for name, spec in candidate.inputs.items()},
+            "accuracy": asdict(candidate.accuracy) if candidate.accuracy else None,
+            "calibration": digest_cases(calibration) if calibration else "",
+            "cases": digest_cases(stage.cases),
+            "source": fingerprint(stage.recordings["source"]),
+            "opened": opened,
+            "layers": stage.plan.layers,
+            "toolkit": builder.environment(candidate) if builder else {},
+            "packages": packages(),
+            "host": host(),
+        }
+    )
+
+
+def simulate(stage: Stage, live: LiveBuild, graph: info.GraphInfo) -> None:
+    """The simulator's recordings, and the dumps of the layer cases laid against the reference's inner tensors."""
+    from verify.graphs.align import align
+
+    goldens: list[Tensors] = []
+    simulated: dict[str, tuple[Tensors, Mapping[str, float]]] = {}
+    if stage.plan.layers:
+        for case in stage.cases[:LAYER_CASES]:
+            with stage.progress.step(f"dumping the layers of case {case.name}", expected_seconds=4):
+                dump = live.layers(case, stage.work / f"layers-{len(goldens)}")
+            goldens.append(dump.golden)
+            simulated[case.name] = (dump.simulated, _isolated(dump))
+        with stage.progress.step("matching layer dumps to the reference by value"):
+            inner = [{**r.layers, **r.outputs} for r in stage.recordings["graph"][: len(goldens)]]
+            producers = {tensor: node.op for tensor, node in graph.producer.items()}
+            stage.facts["alignment"], stage.facts["unmatched"] = align(goldens, inner, producers)
+        if len(goldens) < 2:
+            stage.notes.append("one case only: layers are matched on it alone, so a match may be by chance")
+    with stage.progress.step(f"simulating {len(stage.cases)} cases"):
+
+        def run(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
+            layers, isolated = simulated.get(case.name, ({}, {}))
+            return live.run(case.inputs), layers, {"isolated": isolated}
+
+        stage.recordings["simulator"] = record(stage, "simulator", run, "simulator")
+
+
+def _isolated(dump: Any) -> dict[str, float]:
+    """Each layer's own relative error from the vendor's Euclid distance and the golden tensor's norm, where stated."""
+    out = {}
+    for name, (_, _, _, distance) in getattr(dump, "vendor", {}).items():
+        if distance is not None and name in dump.golden:
+            size = float(np.linalg.norm(np.asarray(dump.golden[name], np.float64).ravel()))
+            if size > 0:
+                out[name] = float(distance) / size
+    return out
+
+
+@contextmanager
+def device(stage: Stage, build: Build | None) -> Iterator[tuple[Session, str]]:
+    """The session that has the final say, and what kind of evidence it gives; raises Missing where there is none."""
+    candidate = stage.candidate
+    name = "user" if candidate.variant.run else {"cpu": "cpu", "gpu": "gpu"}.get(candidate.target, "npu")
+    backend = load("verify.backends", name)()
+    if build is None and name != "user":
+        raise Missing("nothing was built, so nothing can run on the device", candidate.name)
+    artifact = build.artifact if build else Artifact("device", candidate.folder / candidate.variant.run.split(":")[0], "")
+    if candidate.variant.artifact:
+        path = candidate.folder / candidate.variant.artifact
+        artifact = Artifact("device", path, file_digest(path))
+    with backend.open(candidate, artifact) as session:
+        yield session, "hardware"
+
+
+@dataclass(frozen=True)
+class Source:
+    """The source model, each scored sample run once however many roles are scored against it."""
+
+    candidate: Candidate
+    session: Session
+    seen: dict[str, Tensors] = field(default_factory=dict)
+
+    def __call__(self, case: Case) -> Tensors:
+        if case.name not in self.seen:
+            self.seen[case.name] = self.session.run(prepare(self.candidate, case.inputs))
+        return self.seen[case.name]
+
+
+def scored(stage: Stage, source: Source, session: Session, role: str, evidence: str) -> None:
+    """Score one role against the source, if a checker asked for it."""
+    if stage.plan.score:
+        with stage.progress.step(f"scoring {role} against the source"):
+            samples = score_cases(stage.candidate)
+            result = score(stage.candidate, samples, source, session, role, evidence, stage.progress)
+            stage.facts.setdefault("scored", {})[role] = result
+
+
+def run_build(stage: Stage, graph: Artifact, calibration: Sequence[Case], source: Source) -> Build | None:
+    """Build, dump, simulate and score in one child; a crash, a hang or a refusal is noted as missing evidence."""
+    candidate, build = stage.candidate, None
+    builder = load("verify.builders", candidate.variant.builder)()
+    title = f"building {candidate.variant.name} for {candidate.target} with {candidate.variant.builder}"
+    try:
+        with ExitStack() as stack:
+            with stage.progress.step(title, expected_seconds=20):
+                live = stack.enter_context(builder.open(_settings(candidate), graph, calibration, stage.work))
+            build = live.build
+            if live.simulates:
+                simulate(stage, live, info.read(graph.path))
+                scored(stage, source, live, "simulator", "simulator")
+    except Missing as error:
+        stage.missing["simulator"] = error
+        stage.recordings.pop("simulator", None)
+        return None
+    except NotComparable as error:
+        stage.facts.setdefault("not_comparable", {})["graph~simulator"] = str(error)
+    return build
+
+
+def run_device(stage: Stage, build: Build | None, source: Source) -> None:
+    """Run and score what has the final say: this machine's CPU, a board, or the user's own runner."""
+    try:
+        with device(stage, build) as (session, evidence):
+            with stage.progress.step(f"running {len(stage.cases)} cases on {stage.candidate.target}"):
+                stage.recordings["device"] = record(stage, "device", lambda c: (_run(stage, session, c), {}, {}), evidence)
+            scored(stage, source, session, "device", evidence)
+    except Missing as error:
+        built = build is not None or not stage.candidate.variant.builder
+        stage.missing["device"] = error if built else stage.missing.get("simulator", error)
+    except NotComparable as error:
+        stage.facts.setdefault("not_comparable", {})["graph~device"] = str(error)
+
+
+def _run(stage: Stage, session: Session, case: Case) -> Tensors:
+    on_npu = stage.candidate.variant.builder == "rknn"  # its mean and std are compiled in
+    return session.run(case.inputs if on_npu else prepare(stage.candidate, case.inputs))
+
+
+def _settings(candidate: Candidate) -> Candidate:
+    extra = rknn_input_settings(candidate) if candidate.variant.builder == "rknn" else {}
+    if not extra:
+        return candidate
+    settings = {**candidate.variant.settings, "rknn": {**candidate.variant.settings.get("rknn", {}), **extra}}
+    return replace(candidate, variant=replace(candidate.variant, settings=settings))
+
+
+def capture(candidate: Candidate, plan: Plan, store: Store, progress: Any, work: Path) -> tuple[Trial, Stage]:
+    """Run what `plan` asks for, from the cache where nothing changed; raises UsageError for unusable input."""
+    from verify import cached
+
+    stage = Stage(candidate, plan, store, progress, work)
+    with recording_files() as opened, ExitStack() as stack:
+        with progress.step("loading the model and its cases", expected_seconds=6):
+            graph = graph_of(stage)
+            stage.cases = load_cases(candidate, graph)
+            calibration = load_calibration(candidate, graph)
+            source = stack.enter_context(SourceBackend().open(candidate, graph))
+        references(stage, graph, source)
+        key = capture_key(stage, graph, calibration, {str(p): file_digest(p) for p in sorted(opened)})
+        reference, local = Source(candidate, source), candidate.target == "cpu"
+        with store.lock(key):
+            build = cached.load(stage, key)
+            if build is None and candidate.variant.builder:
+                build = run_build(stage, graph, calibration, reference)
+                if local:  # this machine is the hardware, and the key names it: its runs are kept with the build
+                    run_device(stage, build, reference)
+                build = cached.keep(stage, key, build)
+        if "device" not in stage.recordings and "device" not in stage.missing:
+            run_device(stage, build, reference)
+    if build is not None:
+        stage.files[build.artifact.path.name] = build.artifact.path
+        if build.log is not None:
+            stage.files["build.log"] = build.log
+    alignment = stage.facts.get("alignment", {})
+    held = {match.tensor for match in alignment.values()} | {i for n in info.read(graph.path).nodes for i in n.inputs[:1]}
+    graphs = [replace(r, layers={k: v for k, v in r.layers.items() if k in held}) for r in stage.recordings["graph"]]
+    stage.recordings["graph"] = tuple(graphs)
+    trial = Trial(
+        candidate=candidate,
+        graph=info.read(graph.path),
+        recordings=stage.recordings,
+        missing=stage.missing,
+        build=build,
+        alignment=alignment,
+        unmatched=stage.facts.get("unmatched", {}),
+        scored=stage.facts.get("scored", {}),
+        notes=tuple(stage.notes),
+        facts={k: v for k, v in stage.facts.items() if k in ("not_comparable", "hit")} | {"graph": graph, "key": key},
+    )
+    return trial, stage

@@ -1,0 +1,55 @@
+"""TopK, ArgMax and the like: an index may differ only between ties."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from verify.core import Array, Candidate, Measurement, Recording, RunSpec, Tier, runs
+from verify.graphs.info import INDEX
+from verify.indices import tied
+from verify.trial import Trial
+
+
+class Indices:
+    """`wrong`: indices that point at another value, in the graph's tier, where values are the same on both sides.
+
+    `value_lost`: in the device tier, where values carry rounding, by how much of the values' rms the value pointed at
+    is worse than the best.
+    """
+
+    name, tier = "indices", Tier.GRAPH
+
+    def plan(self, candidate: Candidate) -> Collection[RunSpec]:
+        return runs("source", "graph", "device", "simulator")
+
+    def check(self, trial: Trial) -> Iterator[Measurement]:
+        values_by_case = {r.case: r for r in trial.of("graph")}
+        for tier in (Tier.GRAPH, Tier.DEVICE):
+            for leg in trial.legs(tier):
+                for where, wanted, got in trial.pairs(leg.reference, leg.candidate):
+                    node = trial.graph.producer.get(where.tensor)
+                    if node is None or node.op not in INDEX or node.outputs.index(where.tensor) != len(node.outputs) - 1:
+                        continue
+                    values = self._values(values_by_case[where.case], node.inputs[0])
+                    axis = node.axis if node.axis is not None else -1
+                    if wanted.ndim < values.ndim:  # keepdims=0
+                        wanted, got = np.expand_dims(wanted, axis), np.expand_dims(got, axis)
+                    if tier is Tier.GRAPH:
+                        wrong = int(tied(wanted, got, values, axis).sum())
+                        reordered = int((wanted != got).sum()) - wrong
+                        note = f"{reordered} differ between ties only" if reordered else ""
+                        yield Measurement(where, "wrong", wrong, n=wanted.size, note=note)
+                    else:
+                        a = np.take_along_axis(values, wanted, axis).astype(np.float64)
+                        b = np.take_along_axis(values, got, axis).astype(np.float64)
+                        rms = float(np.sqrt(np.mean(values.astype(np.float64) ** 2))) or 1.0
+                        yield Measurement(where, "value_lost", float(np.abs(a - b).max()) / rms, n=wanted.size)
+
+    def _values(self, recording: Recording, tensor: str) -> Array:
+        for held in (recording.layers, recording.outputs):
+            if tensor in held:
+                return np.asarray(held[tensor])
+        inputs: dict[str, Array] = recording.integrity.get("inputs", {})
+        return np.asarray(inputs[tensor])

@@ -1,0 +1,98 @@
+"""Suspects, from the pattern of legs that hold and break (design, section 4); `undetermined` instead of a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from verify.core import Measurement, Outcome, Tier
+
+if TYPE_CHECKING:
+    from verify.judge import Judged, Run
+    from verify.verdict import TierVerdict, Verdict
+
+INTEGER = ("w8a8", "w8a16", "w4a16", "w16a16i_dfp")
+
+
+def blame(tiers: Mapping[Tier, TierVerdict], judged: Sequence[Judged], run: Run) -> tuple[str, ...]:
+    """Who is to blame for a failed verdict, most likely first; nobody when nothing failed."""
+    failed = {leg.name for tier in tiers.values() for leg in tier.legs if leg.outcome is Outcome.FAILED}
+    if not failed:
+        return ()
+    if "source~graph" in failed:
+        return (run.referee,) if run.referee else ("export", "reference")
+    bad = [j.measurement for j in judged if j.state == "fail" and not j.waived]
+    chosen = any(_chose_badly(j) for j in judged)
+    quantised = run.precision in INTEGER
+    simulator, device = "graph~simulator" in failed, "graph~device" in failed
+    if simulator or (device and not _has(run, "graph~simulator")):
+        if any(m.checker in ("structure", "coverage") for m in bad) or (failed & set(run.broken)):
+            return ("compiler",)
+        if quantised:
+            return ("quantiser", "precision") if chosen else ("precision", "quantiser")
+        if any(m.checker == "finite" and "65504" in m.note for m in bad):
+            return ("precision",)
+        return ("compiler",)
+    if device and "simulator~device" in failed:
+        return ("board",)
+    if "simulator~device" in failed and not device:
+        return ("simulator",)
+    if failed <= {"source~simulator", "source~device"}:
+        return ("quantiser", "precision") if chosen else ("precision",)
+    return ("undetermined",)
+
+
+def _chose_badly(j: Judged) -> bool:
+    """Whether the build's own choice of ranges destroyed something."""
+    m = j.measurement
+    named = m.checker == "range" and m.metric in ("softmax_step", "destroyed", "clipped")
+    return (named or m.metric == "isolated_l2") and j.state in ("warn", "fail")
+
+
+def _has(run: Run, leg: str) -> bool:
+    return any(held.name == leg and not held.missing for held in run.legs)
+
+
+ADVICE = {
+    "structure": "compare the compiled model's outputs with the graph's, by name and shape; fix the conversion",
+    "finite": "look at the first divergent node's range; keep that layer in a wider format or rescale it",
+    "coverage": "make every output come back from the run, then check again",
+    "diversity": "give this block a range of its own (split the Concat, or scale its parts alike before it)",
+    "indices": "compare the values pointed at; indices of ties may differ, these do not",
+    "parity": "compare source and graph on this case alone; look for traced branches, shapes and in-place writes",
+    "layers": "look at the first divergent node below; everything after it inherits its error",
+    "range": "change the calibration or the quantiser's settings for this layer, or keep it in float",
+    "accuracy": "use a more precise variant, or declare the loss that the product can bear as [accuracy] margin",
+    "agreement": "use a more precise variant; the outputs no longer resemble the source's",
+    "regions": "keep unsupported operators out of the compiled part, or raise [budget] departures",
+}
+
+
+def advice(m: Measurement) -> str:
+    """What to do next about one finding."""
+    if m.metric == "softmax_step":
+        return "give the attention mask a small negative value (say -20), or keep this attention in float"
+    if m.checker == "accuracy" and m.interval and m.interval[0] <= m.null.get("margin", 0.0):
+        return "give more scored cases; too few decide this margin"
+    return ADVICE.get(m.checker, f"see what {m.checker} measures")
+
+
+def next_steps(verdict: Verdict, judged: Sequence[Judged], run: Run) -> tuple[str, ...]:
+    """What to do next, for the whole verdict, in order."""
+    steps = []
+    missing = [leg for leg in run.legs if leg.missing]
+    if verdict.outcome is Outcome.FAILED:
+        first = verdict.first_divergent
+        if first:
+            steps.append(f"look at {first['node'] or first['tensor']} ({first['op'] or 'tensor'}, {first['leg']})")
+        softmax = next((j for j in judged if j.state == "warn" and j.measurement.metric == "softmax_step"), None)
+        if softmax:
+            steps.append(advice(softmax.measurement))
+        if "precision" in verdict.blame or "quantiser" in verdict.blame:
+            steps.append("keep the layers named above in float (hybrid quantisation), or enable another variant")
+    for leg in missing:
+        if leg.do and leg.do not in steps:
+            steps.append(leg.do)
+        if leg.log and f"read {leg.log}" not in steps:
+            steps.append(f"read {leg.log}")
+    return tuple(steps)

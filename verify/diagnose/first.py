@@ -1,0 +1,34 @@
+"""The first node, in the graph's order, at which a leg that fails goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from verify.judge import Judged
+
+#: In this order: a NaN's birth place, a layer that is wrong by itself, a layer beyond its accumulated limit, an output.
+RANKS = (("finite", "layer"), ("layers", "isolated"), ("layers", "layer"))
+
+
+def first_divergent(judged: Sequence[Judged]) -> Mapping[str, str] | None:
+    """{"node", "op", "tensor", "leg"} of the earliest divergence, or None where no leg fails on a tensor.
+
+    Measurements come in the graph's order within a case, so the first of a kind is the earliest.
+    """
+    failing = {j.measurement.where.leg for j in judged if j.state == "fail" and j.measurement.checker != "accuracy"}
+    for checker, grain in RANKS:
+        for j in judged:
+            m = j.measurement
+            if m.checker == checker and m.grain == grain and m.where.leg in failing and j.state in ("fail", "warn"):
+                return _place(j)
+    for j in judged:
+        if j.state == "fail" and j.measurement.checker not in ("accuracy", "agreement"):
+            return _place(j)
+    return None
+
+
+def _place(j: Judged) -> Mapping[str, str]:
+    where = j.measurement.where
+    return {"node": where.node, "op": where.op, "tensor": where.tensor, "leg": where.leg}

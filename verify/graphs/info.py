@@ -1,0 +1,99 @@
+"""What the checkers need to know of an ONNX graph, read once and without its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from verify.core import UsageError
+
+#: Operators that move values without changing them: never the node that a fault is pinned on.
+LAYOUT = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast"})
+#: Operators whose result is a position: compared by the value found there.
+INDEX = frozenset({"TopK", "ArgMax", "ArgMin"})
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node: `inputs` and `outputs` are tensor names, `axis` its axis attribute where it has one."""
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    axis: int | None = None
+    largest: bool = True
+
+
+@dataclass(frozen=True)
+class GraphInfo:
+    """Inputs and outputs in order, nodes in topological order, producers by tensor, shapes where they are static."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    producer: Mapping[str, Node]
+    position: Mapping[str, int]
+    shapes: Mapping[str, tuple[int | None, ...]]
+
+    def op(self, tensor: str) -> str:
+        return self.producer[tensor].op if tensor in self.producer else ""
+
+    def blocks(self, tensor: str) -> tuple[int, tuple[tuple[str, int], ...]] | None:
+        """The pieces (name, extent) that a Concat joined into `tensor`, and its axis; None for anything else.
+
+        Layout operators behind the Concat are not looked through: they would move the axis.
+        """
+        node = self.producer.get(tensor)
+        if node is None or node.op != "Concat" or node.axis is None:
+            return None
+        pieces = []
+        for name in node.inputs:
+            shape = self.shapes.get(name, ())
+            extent = shape[node.axis] if len(shape) > 0 and -len(shape) <= node.axis < len(shape) else None
+            if extent is None:
+                return None
+            pieces.append((name, extent))
+        return node.axis, tuple(pieces)
+
+
+@lru_cache(maxsize=8)
+def read(path: Path) -> GraphInfo:
+    """The GraphInfo of an ONNX file; external data is not loaded. Raises UsageError for an unreadable file."""
+    import onnx
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf raises its own kinds for truncated files
+        raise UsageError(f"not a readable ONNX file ({type(error).__name__})", str(path), "export it again") from error
+    try:  # 2 GB is protobuf's limit for a serialised message; larger models keep only their declared shapes
+        inferred = onnx.shape_inference.infer_shapes(model).graph if model.ByteSize() < 2**31 else model.graph
+    except Exception:  # shape inference is a help, not a requirement: blocks then stay unknown
+        inferred = model.graph
+    constants = {tensor.name for tensor in model.graph.initializer}
+    shapes: dict[str, tuple[int | None, ...]] = {}
+    for info in (*inferred.input, *inferred.value_info, *inferred.output):
+        if info.type.tensor_type.HasField("shape"):
+            dims = info.type.tensor_type.shape.dim
+            shapes[info.name] = tuple(d.dim_value if d.HasField("dim_value") else None for d in dims)
+    for tensor in model.graph.initializer:
+        shapes[tensor.name] = tuple(tensor.dims)
+    nodes = []
+    for index, node in enumerate(model.graph.node):
+        attributes = {a.name: a for a in node.attribute}
+        axis = attributes["axis"].i if "axis" in attributes else None
+        if axis is None and node.op_type in INDEX:
+            axis = -1 if node.op_type == "TopK" else 0  # the operators' own defaults
+        largest = bool(attributes["largest"].i) if "largest" in attributes else node.op_type != "ArgMin"
+        name = node.name or f"{node.op_type}_{index}"
+        nodes.append(Node(name, node.op_type, tuple(node.input), tuple(node.output), axis, largest))
+    return GraphInfo(
+        inputs=tuple(i.name for i in model.graph.input if i.name not in constants),
+        outputs=tuple(o.name for o in model.graph.output),
+        nodes=tuple(nodes),
+        producer={out: node for node in nodes for out in node.outputs if out},
+        position={out: i for i, node in enumerate(nodes) for out in node.outputs if out},
+        shapes=shapes,
+    )

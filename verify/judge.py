@@ -1,0 +1,241 @@
+"""Policy.judge: from stored measurements to a verdict, without a board and without a model."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from verify.core import Measurement, Outcome, Tier, Where
+from verify.policy import Policy
+from verify.verdict import Finding, LegVerdict, TierVerdict, Verdict
+
+NUMBER = {Tier.GRAPH: 1, Tier.DEVICE: 2, Tier.END_TO_END: 3}
+
+
+@dataclass(frozen=True)
+class LegRecord:
+    """What became of one leg: `missing` says why it was not run (with its `log` and what to `do`), `evidence` by what it was."""
+
+    tier: Tier
+    name: str
+    evidence: str = ""
+    missing: str = ""
+    do: str = ""
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that a verdict follows from; stored as run.json.
+
+    `ran` maps a checker to the legs that it had to measure, `crashed` a checker to its error.
+    `broken` maps a leg to the reason why no number may be formed there.
+    """
+
+    candidate: Mapping[str, Any]
+    precision: str
+    legs: tuple[LegRecord, ...]
+    ran: Mapping[str, tuple[str, ...]]
+    measurements: tuple[Measurement, ...]
+    crashed: Mapping[str, str] = field(default_factory=dict)
+    broken: Mapping[str, str] = field(default_factory=dict)
+    budgets: Mapping[str, float] = field(default_factory=dict)
+    exhausted: tuple[str, ...] = ()
+    coverage: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    referee: str = ""
+    command: str = ""
+    folder: str = ""
+
+
+def to_document(run: Run) -> dict[str, Any]:
+    """The run as JSON-like data."""
+    return asdict(run)
+
+
+def from_document(document: Mapping[str, Any]) -> Run:
+    """The run that `to_document` wrote."""
+    legs = tuple(LegRecord(**{**leg, "tier": Tier(leg["tier"])}) for leg in document["legs"])
+    measurements = tuple(_measurement(item) for item in document["measurements"])
+    fields = {k: v for k, v in document.items() if k in Run.__dataclass_fields__}
+    for name in ("exhausted", "notes"):
+        fields[name] = tuple(fields[name])
+    fields["ran"] = {checker: tuple(held) for checker, held in document["ran"].items()}
+    return Run(**{**fields, "legs": legs, "measurements": measurements})
+
+
+def _measurement(item: Mapping[str, Any]) -> Measurement:
+    interval = tuple(float(v) for v in item["interval"]) if item["interval"] else None
+    tier = Tier(item["tier"]) if item["tier"] else None
+    value = float(item["value"])  # NaN and infinities are stored as text
+    return Measurement(**{**item, "where": Where(**item["where"]), "interval": interval, "tier": tier, "value": value})
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One measurement with its limit: `state` is "pass", "fail", "warn", "undecided" or "report"."""
+
+    measurement: Measurement
+    limit: float
+    origin: str
+    state: str
+    waived: str = ""
+
+    @property
+    def closeness(self) -> float:
+        """The value over its limit, to rank by; a limit of zero counts as the smallest step above it."""
+        value = self.measurement.value
+        if value != value:
+            return float("inf")
+        return value / self.limit if self.limit > 0 else (0.0 if value <= 0 else float("inf"))
+
+
+def finding_id(m: Measurement) -> str:
+    """Stable between runs: "checker/leg/tensor/metric", with the part in brackets where there is one."""
+    return f"{m.checker}/{m.where.leg}/{m.where}/{m.metric}"
+
+
+def judge_one(m: Measurement, run: Run, policy: Policy, today: datetime.date) -> Judged:
+    """Pass is `value <= limit`; with an interval, its upper end. No limit at all is a fail."""
+    budget = run.budgets.get(f"{m.checker}.{m.metric}")
+    limit = policy.limit(m.checker, m.metric, run.precision)
+    if budget is not None:
+        value, origin, action = budget, "declared by the candidate", "fail"
+    elif limit is None:
+        return Judged(m, float("nan"), "no limit is known for this metric", "fail")
+    else:
+        value, origin, action = limit.value, limit.origin, limit.action
+    if action == "report":
+        return Judged(m, value, origin, "report")
+    low, high = m.interval if m.interval else (m.value, m.value)
+    if high <= value and m.value <= value:
+        return Judged(m, value, origin, "pass")
+    if m.interval and not low > value and high == high and m.value == m.value:
+        return Judged(m, value, origin, "undecided")
+    if action == "warn":
+        return Judged(m, value, origin, "warn")
+    for waiver in policy.waivers:
+        if waiver.covers(finding_id(m), m.value, today):
+            return Judged(m, value, origin, "fail", f"waived until {waiver.until}: {waiver.reason}")
+    return Judged(m, value, origin, "fail")
+
+
+def judge(run: Run, policy: Policy, today: datetime.date | None = None) -> Verdict:
+    """The verdict that follows from a run's measurements under a policy. `today` decides which waivers are in force."""
+    from verify.diagnose.blame import blame, next_steps
+    from verify.diagnose.first import first_divergent
+
+    today = today or datetime.datetime.now(datetime.timezone.utc).date()
+    judged = [judge_one(m, run, policy, today) for m in run.measurements]
+    tiers = {tier: _tier(tier, run, policy, judged) for tier in Tier}
+    outcomes = [tier.outcome for tier in tiers.values()]
+    worst = Outcome.PASSED
+    if Outcome.FAILED in outcomes:
+        worst = Outcome.FAILED
+    elif Outcome.INCONCLUSIVE in outcomes:
+        worst = Outcome.INCONCLUSIVE
+    findings = tuple(_finding(j, run) for j in judged if j.state in ("fail", "warn", "undecided"))
+    first = first_divergent(judged)
+    used = {w.finding for w in policy.waivers if any(f.id == w.finding for f in findings)}
+    notes = list(run.notes)
+    notes += [f"waiver for {w.finding} is stale: nothing to waive" for w in policy.waivers if w.finding not in used]
+    notes += [f"waiver for {w.finding} ended on {w.until}" for w in policy.waivers if w.until < today]
+    verdict = Verdict(
+        outcome=worst,
+        candidate=run.candidate,
+        tiers=tiers,
+        blame=blame(tiers, judged, run),
+        first_divergent=first,
+        findings=findings,
+        coverage=run.coverage,
+        measurements=run.measurements,
+        environment=run.environment,
+        notes=tuple(notes),
+        policy={"name": policy.name, "sha256": policy.sha256, "waivers": [asdict(w) for w in policy.waivers]},
+        run=run.folder,
+    )
+    import dataclasses
+
+    return dataclasses.replace(verdict, next_steps=next_steps(verdict, judged, run))
+
+
+def _tier(tier: Tier, run: Run, policy: Policy, judged: list[Judged]) -> TierVerdict:
+    legs = tuple(_leg(leg, run, policy, judged) for leg in run.legs if leg.tier is tier)
+    reasons = tuple(dict.fromkeys(leg.reason for leg in legs if leg.reason))
+    if any(leg.outcome is Outcome.FAILED for leg in legs):
+        return TierVerdict(Outcome.FAILED, reasons, legs)
+    if not legs or any(leg.outcome is Outcome.INCONCLUSIVE for leg in legs):
+        return TierVerdict(Outcome.INCONCLUSIVE, reasons or ("nothing was measured",), legs)
+    return TierVerdict(Outcome.PASSED, reasons, legs)
+
+
+def _leg(leg: LegRecord, run: Run, policy: Policy, judged: list[Judged]) -> LegVerdict:
+    mine = [j for j in judged if j.measurement.where.leg == leg.name and j.measurement.checker in policy.require]
+    gated = [j for j in mine if j.state in ("pass", "fail", "undecided")]
+    top = max(gated, key=lambda j: (j.state == "fail" and not j.waived, j.closeness), default=None)
+    worst = _worst(top) if top else None
+    if leg.name in run.broken:
+        return LegVerdict(leg.name, Outcome.FAILED, worst, run.broken[leg.name])
+    if leg.missing:
+        return LegVerdict(leg.name, Outcome.INCONCLUSIVE, None, leg.missing)
+    if any(j.state == "fail" and not j.waived for j in mine):
+        return LegVerdict(leg.name, Outcome.FAILED, worst)
+    missing = [name for name in policy.require if leg.name in run.ran.get(name, ()) and name in run.crashed]
+    if missing:
+        return LegVerdict(leg.name, Outcome.FAILED, worst, f"{missing[0]} did not run: {run.crashed[missing[0]]}")
+    seen = {j.measurement.checker for j in mine}
+    silent = [name for name in policy.require if leg.name in run.ran.get(name, ()) and name not in seen]
+    if silent:
+        return LegVerdict(leg.name, Outcome.INCONCLUSIVE, worst, f"{', '.join(silent)} measured nothing")
+    unheard = [name for name in policy.require if name not in run.ran]
+    if unheard:
+        return LegVerdict(leg.name, Outcome.INCONCLUSIVE, worst, f"{', '.join(unheard)} did not run: check again")
+    undecided = [j for j in mine if j.state == "undecided"]
+    if undecided:
+        note = undecided[0].measurement.note
+        return LegVerdict(leg.name, Outcome.INCONCLUSIVE, worst, f"{undecided[0].measurement.where}: {note}")
+    return LegVerdict(leg.name, Outcome.PASSED, worst) if gated else LegVerdict(
+        leg.name, Outcome.INCONCLUSIVE, worst, "nothing was measured"
+    )
+
+
+def _worst(j: Judged) -> Mapping[str, Any]:
+    m = j.measurement
+    return {
+        "where": str(m.where),
+        "case": m.where.case,
+        "checker": m.checker,
+        "metric": m.metric,
+        "value": m.value,
+        "limit": j.limit,
+        "origin": j.origin,
+    }
+
+
+def _finding(j: Judged, run: Run) -> Finding:
+    from verify.diagnose.blame import advice
+
+    m = j.measurement
+    tier = m.tier or Tier.DEVICE
+    case = f", case {m.where.case}" if m.where.case else ""
+    value = f"{m.value:.4g}" + (f" (in [{m.interval[0]:.4g}, {m.interval[1]:.4g}])" if m.interval else "")
+    head = f"{m.where}: {m.metric} = {value}, limit {j.limit:.4g} [{m.checker}, tier {NUMBER[tier]}, {m.where.leg}{case}]"
+    return Finding(
+        id=finding_id(m),
+        tier=tier.value,
+        leg=m.where.leg,
+        checker=m.checker,
+        where=str(m.where),
+        case=m.where.case,
+        metric=m.metric,
+        value=m.value,
+        limit=j.limit,
+        message=f"{head}; {m.note}" if m.note else head,
+        reproduce=run.command,
+        next=advice(m),
+        severity={"fail": "fail", "warn": "warn", "undecided": "undecided"}[j.state],
+        waived=j.waived,
+    )

@@ -1,0 +1,130 @@
+"""The only place that judges: which checkers are required, and the limits."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from verify.core import UsageError
+from verify.limits import LIMITS, Limit
+from verify.limits import limit as built_in
+from verify.schemas import lift, stamp
+from verify.store import file_digest
+
+REQUIRED = (
+    "structure",
+    "finite",
+    "coverage",
+    "diversity",
+    "indices",
+    "parity",
+    "layers",
+    "range",
+    "regions",
+    "accuracy",
+    "agreement",
+)
+KEYS = ("schema", "name", "require", "limit", "waiver")
+
+
+@dataclass(frozen=True)
+class Waiver:
+    """A finding that is tolerated until a date, up to `value`; a worse one is not covered."""
+
+    finding: str
+    until: datetime.date
+    reason: str
+    value: float = float("inf")
+
+    def covers(self, finding: str, value: float, today: datetime.date) -> bool:
+        """`value` may exceed the waived one by a tenth: numbers move a little between toolkits (house choice)."""
+        return finding == self.finding and today <= self.until and value <= self.value * 1.1
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Required checkers, limits that tighten the built-in ones, dated waivers. The default is strict."""
+
+    name: str = "built-in"
+    require: tuple[str, ...] = REQUIRED
+    limits: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
+    waivers: tuple[Waiver, ...] = ()
+    sha256: str = ""
+
+    @classmethod
+    def load(cls, path: str | Path) -> Policy:
+        """Read a policy TOML; raises UsageError for unknown keys, looser limits, unknown checkers."""
+        return _read(Path(path))
+
+    def limit(self, checker: str, metric: str, precision: str) -> Limit | None:
+        """The limit in force: the tighter of the built-in one and the policy's; None means never passed."""
+        base = built_in(checker, metric, precision)
+        own = self.limits.get((checker, metric), {})
+        value = own.get(precision, own.get("*"))
+        if value is None:
+            return base
+        if base is None or base.action == "report":
+            return Limit(value, f"policy {self.name}")
+        return Limit(min(value, base.value), f"policy {self.name}", "fail")
+
+
+def _read(path: Path) -> Policy:
+    from verify.toml import read_toml
+
+    document = read_toml(path)
+    document.setdefault("schema", stamp("policy"))
+    document = lift(document, "policy", str(path))
+    for key in document:
+        if key not in KEYS:
+            raise UsageError(f"unknown key {key!r}", str(path), _nearest(key, KEYS))
+    known = _known_checkers()
+    require = tuple(document.get("require", REQUIRED))
+    for name in require:
+        if name not in known:
+            raise UsageError(f"requires the unknown checker {name!r}", str(path), _nearest(name, known))
+    limits = {}
+    for checker, metrics in document.get("limit", {}).items():
+        for metric, value in metrics.items():
+            limits[checker, metric] = _limit(path, checker, metric, value)
+    waivers = tuple(_waiver(path, item) for item in document.get("waiver", ()))
+    return Policy(document.get("name", path.stem), require, limits, waivers, file_digest(path))
+
+
+def _limit(path: Path, checker: str, metric: str, value: Any) -> Mapping[str, float]:
+    by_precision = value if isinstance(value, Mapping) else {"*": value}
+    for precision, number in by_precision.items():
+        where = f"{path}, [limit.{checker}] {metric}"
+        if not isinstance(number, int | float) or number != number:
+            raise UsageError(f"{number!r} is not a number", where, "write a number")
+        base = built_in(checker, metric, precision)
+        if base is not None and base.action != "report" and number > base.value:
+            do = f"it may only be tightened (built in: {base.value:g}, {base.origin}); use a dated waiver: npu-verify waive"
+            raise UsageError(f"{number:g} is looser than the built-in limit", where, do)
+        if base is None and (checker, metric) not in LIMITS and checker in REQUIRED:
+            near = [m for c, m in LIMITS if c == checker]
+            raise UsageError(f"{checker} has no metric {metric!r}", where, _nearest(metric, near))
+    return {str(k): float(v) for k, v in by_precision.items()}
+
+
+def _waiver(path: Path, item: Mapping[str, Any]) -> Waiver:
+    try:
+        until = item["until"]
+        until = until if isinstance(until, datetime.date) else datetime.date.fromisoformat(str(until))
+        return Waiver(str(item["finding"]), until, str(item["reason"]), float(item.get("value", "inf")))
+    except (KeyError, ValueError, TypeError) as error:
+        raise UsageError(f"a waiver is incomplete: {error!r}", str(path), "write it with npu-verify waive") from None
+
+
+def _known_checkers() -> list[str]:
+    from importlib.metadata import entry_points
+
+    return sorted({entry.name for entry in entry_points(group="verify.checkers")} | set(REQUIRED))
+
+
+def _nearest(word: str, known: Any) -> str:
+    near = get_close_matches(word, list(known), 1, 0.5)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"

@@ -1,0 +1,72 @@
+"""Recordings on disk: one .npz of outputs a case, one of inner tensors where the run was instrumented."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verify.core import Array, Recording, Tensors
+
+
+@dataclass(frozen=True)
+class Lazy(Mapping[str, Array]):
+    """The tensors of an .npz file, each read when it is asked for."""
+
+    path: Path
+    names: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self.names:
+            raise KeyError(name)
+        with np.load(self.path, allow_pickle=False) as held:
+            return np.asarray(held[f"a{self.names.index(name)}"])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def _write(path: Path, tensors: Tensors) -> list[str]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # names may hold characters that a zip member may not, so members are numbered and the names kept beside them
+    np.savez(path, **{f"a{i}": np.asarray(value) for i, value in enumerate(tensors.values())})
+    return list(tensors)
+
+
+def save(recording: Recording, folder: Path, stem: str) -> dict[str, Any]:
+    """Write one recording; returns the JSON-like entry that `load` reads back (paths relative to `folder`)."""
+    entry: dict[str, Any] = {
+        "role": recording.role,
+        "case": recording.case,
+        "file": f"{stem}.npz",
+        "outputs": _write(folder / f"{stem}.npz", recording.outputs),
+        "integrity": {k: v for k, v in recording.integrity.items() if k != "inputs"},
+        "environment": dict(recording.environment),
+        "seconds": recording.seconds,
+        "evidence": recording.evidence,
+    }
+    if recording.layers:
+        entry["layers_file"] = f"{stem}.layers.npz"
+        entry["layers"] = _write(folder / f"{stem}.layers.npz", recording.layers)
+    return entry
+
+
+def load(entry: Mapping[str, Any], folder: Path) -> Recording:
+    """A recording from its entry; tensors are read lazily."""
+    layers = Lazy(folder / entry["layers_file"], tuple(entry["layers"])) if entry.get("layers") else {}
+    return Recording(
+        role=entry["role"],
+        case=entry["case"],
+        outputs=Lazy(folder / entry["file"], tuple(entry["outputs"])),
+        layers=layers,
+        integrity=entry.get("integrity", {}),
+        environment=entry.get("environment", {}),
+        seconds=entry.get("seconds", 0.0),
+        evidence=entry.get("evidence", "replay"),
+    )

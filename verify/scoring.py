@@ -1,0 +1,98 @@
+"""Runs the scored samples in batches until the margin is decided, and keeps per-sample results only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verify.core import Accuracy, Array, Candidate, Case, NotComparable, Tensors
+from verify.protocols import Score, Session
+from verify.scores.sequential import decided
+from verify.trial import Scored
+
+
+def scorer(candidate: Candidate) -> Score:
+    """The declared score: "file.py:function" or a built-in; agreement with the source when none is declared."""
+    from verify.protocols import load
+    from verify.usercode import resolve
+
+    name = (candidate.accuracy or Accuracy()).score
+    found: Score = resolve(name, candidate.folder) if ":" in name else load("verify.scores", name)
+    return found
+
+
+def _by_name(result: float | Mapping[str, float] | Array) -> dict[str, float]:
+    if isinstance(result, Mapping):
+        return {name: float(value) for name, value in result.items()}
+    return {"score": float(np.mean(result))}
+
+
+def losses(source: Sequence[float], candidate: Sequence[float]) -> list[float]:
+    """Source's score minus candidate's, per sample, within [-1, 1]; what is not a number counts as the worst loss, 1."""
+    pairs = zip(source, candidate, strict=True)
+    return [min(1.0, max(-1.0, a - b)) if math.isfinite(a) and math.isfinite(b) else 1.0 for a, b in pairs]
+
+
+def distances(wanted: Tensors, got: Tensors) -> dict[str, float]:
+    """Relative L2 error, cosine distance and a changed top-1, each the worst output's; NaN where an output is not finite."""
+    out = {"relative_error": 0.0, "cosine_distance": 0.0, "top1_flip": 0.0}
+    for name, value in wanted.items():
+        if name not in got or got[name].shape != value.shape:
+            raise NotComparable(f"output {name} did not come back in shape {value.shape}", "scored sample")
+        if value.dtype.kind not in "fiub":
+            continue
+        a, b = value.astype(np.float64).ravel(), got[name].astype(np.float64).ravel()
+        size, other = float(np.linalg.norm(a)), float(np.linalg.norm(b))
+        error = float(np.linalg.norm(a - b))
+        relative = error / size if size else (0.0 if error == 0 else float("inf"))
+        cosine = float(a @ b / (size * other)) if size and other else (1.0 if error == 0 else 0.0)
+        flip = float(value.ndim > 0 and value.shape[-1] > 1 and (value.argmax(-1) != got[name].argmax(-1)).mean())
+        for key, number in (("relative_error", relative), ("cosine_distance", 1 - cosine), ("top1_flip", flip)):
+            out[key] = max(out[key], number) if number == number else number
+    return out
+
+
+def score(
+    candidate: Candidate,
+    samples: Iterable[Case],
+    source: Callable[[Case], Tensors],
+    session: Session,
+    role: str,
+    evidence: str,
+    progress: Any,
+) -> Scored:
+    """Score samples paired until every score's margin is decided either way, or the samples run out.
+
+    Each sample is scored twice, source and candidate, against its labels (or the source's outputs where it has none).
+    """
+    declared, function = candidate.accuracy or Accuracy(), scorer(candidate)
+    pairs: dict[str, tuple[list[float], list[float]]] = {}
+    distance: dict[str, list[float]] = {}
+    exhausted, count = True, 0
+    for case in samples:
+        wanted, got = source(case), session.run(case.inputs)
+        for key, value in distances(wanted, got).items():
+            distance.setdefault(key, []).append(value)
+        expected = case.expected if case.expected is not None else wanted
+        ours, theirs = _by_name(function(expected, wanted)), _by_name(function(expected, got))
+        for name in ours.keys() | theirs.keys():
+            first, second = pairs.setdefault(name, ([], []))
+            first.append(ours.get(name, float("nan")))
+            second.append(theirs.get(name, float("nan")))
+        count += 1
+        progress.count(count, None, f"scoring {role}")
+        if count % declared.batch == 0 and _settled(pairs, declared):
+            exhausted = False
+            break
+    frozen = {name: (tuple(a), tuple(b)) for name, (a, b) in pairs.items()}
+    return Scored(role, frozen, {k: tuple(v) for k, v in distance.items()}, exhausted, evidence)
+
+
+def _settled(pairs: Mapping[str, tuple[list[float], list[float]]], declared: Accuracy) -> bool:
+    verdicts = []
+    for source, candidate in pairs.values():
+        verdicts.append(decided(losses(source, candidate), declared.margin, declared.alpha))
+    return "fail" in verdicts or (bool(verdicts) and all(v == "pass" for v in verdicts))
