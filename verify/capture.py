@@ -110,7 +110,7 @@ def capture_key(stage: Stage, graph: Artifact, calibration: Sequence[Case], open
         {
             "code": code_version(),
             "graph": graph.sha256,
-            "external": {p.name: file_digest(p) for p in sorted(graph.path.parent.glob("*.data"))},
+            "external": {name: file_digest(graph.path.parent / name) for name in info.read(graph.path).external},
             "variant": asdict(candidate.variant),
             "inputs": {name: asdict(spec) for name, spec in candidate.inputs.items()},
             "accuracy": asdict(candidate.accuracy) if candidate.accuracy else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import os
@@ -16,6 +17,7 @@ from verify.capture import Stage, capture
 from verify.core import Candidate, Measurement, Missing, NotComparable, Tier, UsageError, VerifyError
 from verify.graphs.info import INDEX, GraphInfo
 from verify.host import host
+from verify.journal import Journal
 from verify.judge import LegRecord, Run, judge, to_document
 from verify.plan import union
 from verify.policy import Policy
@@ -79,7 +81,7 @@ def examine(
     """
     from verify.reports.progress import quiet
 
-    policy, progress = policy or Policy(), progress or quiet()
+    policy, progress = policy or Policy(), Journal(progress or quiet())
     store = store or Store(Path(".npu-verify"))
     checkers = [load("verify.checkers", name)() for name in policy.require]
     with store.work() as work:
@@ -91,12 +93,11 @@ def examine(
         target = run or store.root / "runs" / name
         shown = os.path.relpath(target) if not os.path.relpath(target).startswith("..") else str(target)
         logs = _logs(trial, stage, shown)
-        import dataclasses
 
         legs = tuple(dataclasses.replace(leg, log=logs.get(leg.log, leg.log)) for leg in record.legs)
         record = dataclasses.replace(record, legs=legs, folder=shown)
         verdict = judge(record, policy)
-        _leave(stage, trial, record, verdict, target, work)
+        _leave(stage, trial, record, verdict, target, work, progress)
     return verdict
 
 
@@ -111,7 +112,6 @@ def measure(trial: Trial, checkers: list[Any], command: str) -> Run:
     present = {leg.name for leg in legs if all(r in trial.recordings for r in (leg.reference, leg.candidate))}
     if Tier.END_TO_END in tiers.values():
         present -= {leg.name for leg in legs if leg.tier is Tier.END_TO_END and leg.candidate not in trial.scored}
-    import dataclasses
 
     for checker in sorted(checkers, key=lambda c: c.name != "structure"):
         ran[checker.name] = tuple(n for n in expected_legs(checker.name, candidate, trial.graph) if n in present - set(broken))
@@ -238,13 +238,14 @@ def _logs(trial: Trial, stage: Stage, shown: str) -> dict[str, str]:
     return moved
 
 
-def _leave(stage: Stage, trial: Trial, record: Run, verdict: Verdict, target: Path, work: Path) -> None:
+def _leave(
+    stage: Stage, trial: Trial, record: Run, verdict: Verdict, target: Path, work: Path, journal: Journal
+) -> None:
     folder = work / "run"
     folder.mkdir()
     entries = []
     for role, held in stage.recordings.items():
         for index, item in enumerate(held):
-            import dataclasses
 
             plain = dataclasses.replace(item, layers={})
             entries.append(recording.save(plain, folder / "recordings", f"{role}-{index:04d}"))
@@ -252,6 +253,7 @@ def _leave(stage: Stage, trial: Trial, record: Run, verdict: Verdict, target: Pa
     document["scored"] = {role: _plain(dataclasses.asdict(held)) for role, held in trial.scored.items()}
     (folder / "run.json").write_text(json.dumps(document))
     (folder / "verdict.json").write_text(verdict.to_json())
+    (folder / "log.jsonl").write_text(journal.text())
     for name, path in stage.files.items():
         link(path, folder / name)
     try:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from verify.core import (
+    PLUGIN_API,
     Array,
     Artifact,
     Build,
@@ -98,8 +99,13 @@ def load(group: str, name: str) -> Any:
         near = get_close_matches(name, found, 3, 0.5) or sorted(found)
         raise UsageError(f"unknown {group.rpartition('.')[2].rstrip('s')} {name!r}", do=f"known: {', '.join(near)}")
     try:
-        return found[name].load()
+        plugin = found[name].load()
     except Exception as error:  # a plugin may fail in any way; what is required and does not load is never skipped
         raise UsageError(
             f"{group} {name!r} does not load: {error!r}", str(found[name].value), "reinstall or remove that plugin"
         ) from error
+    stated = getattr(plugin, "plugin_api", PLUGIN_API)
+    if stated != PLUGIN_API:
+        do = "install a version of it that fits this npu-verify"
+        raise UsageError(f"{group} {name!r} was written for plugin API {stated}, this is {PLUGIN_API}", do=do)
+    return plugin

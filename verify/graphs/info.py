@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from verify.core import UsageError
 
@@ -37,6 +38,7 @@ class GraphInfo:
     producer: Mapping[str, Node]
     position: Mapping[str, int]
     shapes: Mapping[str, tuple[int | None, ...]]
+    external: tuple[str, ...] = ()  # files beside the graph that hold its weights, relative to it
 
     def op(self, tensor: str) -> str:
         return self.producer[tensor].op if tensor in self.producer else ""
@@ -96,4 +98,10 @@ def read(path: Path) -> GraphInfo:
         producer={out: node for node in nodes for out in node.outputs if out},
         position={out: i for i, node in enumerate(nodes) for out in node.outputs if out},
         shapes=shapes,
+        external=tuple(sorted(_external(model))),
     )
+
+
+def _external(model: Any) -> set[str]:
+    entries = (entry for tensor in model.graph.initializer for entry in tensor.external_data)
+    return {entry.value for entry in entries if entry.key == "location"}

@@ -1,0 +1,96 @@
+"""Start-up, comparison kernel and a whole check, beside their targets and peers.
+
+    python benchmarks/speed.py [--quick]
+
+Every figure is the median of several runs with its spread (the machine's noise). A missed target exits 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+MINILM = Path(__file__).resolve().parents[1] / "fixtures" / "minilm" / "candidate.toml"
+MISSED: list[str] = []
+
+
+def seconds(call: Callable[[], object], repeat: int) -> list[float]:
+    taken = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
+def command(*words: str) -> Callable[[], object]:
+    return lambda: subprocess.run([sys.executable, *words], check=False, capture_output=True)
+
+
+def row(what: str, taken: list[float], target: float | None, unit: float = 1e3, name: str = "ms") -> None:
+    middle, low, high = (f(taken) * unit for f in (statistics.median, min, max))
+    goal = f"target {target * unit:g} {name}" if target else ""
+    late = bool(target) and statistics.median(taken) > (target or 0)
+    if late:
+        MISSED.append(what)
+    print(f"{what:52} {middle:9.1f} {name} ({low:.1f} to {high:.1f})  {goal}{'  MISSED' if late else ''}", flush=True)
+
+
+def start_up() -> None:
+    bare = seconds(command("-c", "pass"), 15)
+    row("bare interpreter", bare, None)
+    base = statistics.median(bare)
+    # the interpreter's own start is not ours: targets are on top of it for an import, whole for a command
+    row("import verify, beyond the bare interpreter", [t - base for t in seconds(command("-c", "import verify"), 15)], 0.05)
+    row("npu-verify --help, whole", seconds(command("-m", "verify.cli", "--help"), 15), 0.15)
+
+
+def kernels() -> None:
+    import torch
+
+    from verify.metrics import difference
+
+    rng = np.random.default_rng(0)
+    for dtype in (np.float32, np.float16):
+        wanted = rng.standard_normal(16 << 20, dtype=np.float32).astype(dtype)
+        got = (wanted * np.float32(1 + 1e-3)).astype(dtype)
+        size, both = 2 * wanted.nbytes / 1e9, (torch.from_numpy(wanted), torch.from_numpy(got))
+        peers: dict[str, Callable[[], object]] = {
+            "npu-verify, all metrics": lambda a=wanted, b=got: difference(a, b),  # type: ignore[misc]
+            "numpy.testing.assert_allclose": lambda a=wanted, b=got: np.testing.assert_allclose(b, a, 1e-2, 1e-2),  # type: ignore[misc]
+            "torch.testing.assert_close": lambda p=both: torch.testing.assert_close(p[1], p[0], rtol=1e-2, atol=1e-2),  # type: ignore[misc]
+        }
+        for name, call in peers.items():
+            rates = [size / t for t in seconds(call, 5)]
+            label = f"{np.dtype(dtype).name}, {name}"
+            print(f"{label:52} {statistics.median(rates):9.2f} GB/s ({min(rates):.2f} to {max(rates):.2f})", flush=True)
+
+
+def whole(repeat: int) -> None:
+    check = command("-m", "verify.cli", "check", str(MINILM), "--variant", "fp16", "--quiet")
+    row("check MiniLM fp16, first (builds unless cached)", seconds(check, 1), None, 1, "s")
+    row("check MiniLM fp16, build from the cache", seconds(check, repeat), 60, 1, "s")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="start-up and kernels only")
+    options = parser.parse_args()
+    start_up()
+    kernels()
+    if not options.quick:
+        whole(3)
+    if MISSED:
+        print(f"missed: {', '.join(MISSED)}")
+    return int(bool(MISSED))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
