@@ -1,0 +1,3 @@
+"""pytest: the fixture `trial` and the marker `tier(n)`."""
+
+from __future__ import annotations
