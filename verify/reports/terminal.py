@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from verify.core import Outcome, Tier
-from verify.reports import SUSPECTS, TIERS, denying, grouped, number, pair, remark, sentence, tidy
-from verify.verdict import Finding, LegVerdict, TierVerdict, Verdict
+from verify.reports import sections, tidy
+from verify.reports.page import Page, middle
+from verify.reports.sections import WORD, why
+from verify.verdict import Verdict
 
 WIDTH = 80  # columns when nobody says: what a log viewer or a split terminal shows
-SHOWN = 5  # findings per checker and leg; the rest is counted, and complete in verdict.json
-LISTED = 8  # names on a "never compared" line
-STYLE = {"passed": "32", "failed": "1;31", "inconclusive": "33", "warn": "33", "title": "1", "dim": "2"}
-WORD = {Outcome.PASSED: "passed", Outcome.FAILED: "FAILED", Outcome.INCONCLUSIVE: "inconclusive"}
 
 
 def render(verdict: Verdict, *, colour: bool = False, width: int | None = None, verbose: bool = False) -> str:
@@ -23,14 +19,16 @@ def render(verdict: Verdict, *, colour: bool = False, width: int | None = None, 
     Colour adds escape sequences and nothing else: without them both texts are the same. Sentences of findings and
     commands stay on one line, so that they can be searched and pasted; prose is wrapped at `width` columns (80).
     """
-    page = _Page(colour, width or WIDTH)
-    page.line(page.paint(f"{WORD[verdict.outcome].upper()}  {verdict.name}: ", verdict.outcome.value) + _why(verdict))
-    _suspects(page, verdict)
-    _tiers(page, verdict)
-    _findings(page, verdict, verbose)
+    page = Page(colour, width or WIDTH)
+    page.line(page.paint(f"{WORD[verdict.outcome].upper()}  {verdict.name}: ", verdict.outcome.value) + why(verdict))
+    sections.suspects(page, verdict)
+    sections.tiers(page, verdict)
+    sections.findings(page, verdict, verbose)
+    page.gap()
+    sections.first_divergent(page, verdict)
     for item in verdict.not_proven:
         page.line(page.paint("NOT PROVEN: ", "inconclusive") + tidy(item))
-    _facts(page, verdict, verbose)
+    sections.facts(page, verdict, verbose)
     page.section("Next", verdict.next_steps, numbered=True)
     if verdict.run:
         page.line(page.paint("Run folder: ", "dim") + verdict.run)
@@ -39,9 +37,9 @@ def render(verdict: Verdict, *, colour: bool = False, width: int | None = None, 
 
 def summary(verdicts: Sequence[Verdict], *, colour: bool = False, width: int | None = None) -> str:
     """One line per variant: outcome, the three tiers, and why; cut at `width` when it is given."""
-    page = _Page(colour, width or 10_000)
+    page = Page(colour, width or 10_000)
     mark = {Outcome.PASSED: "yes", Outcome.FAILED: "NO", Outcome.INCONCLUSIVE: "?"}
-    names = [_middle(v.name, 40) for v in verdicts]
+    names = [middle(v.name, 40) for v in verdicts]
     room = max([len("variant"), *map(len, names)])
     head = f"{'variant':{room}}  {'outcome':12}  graph  device  end to end  why"
     page.line(page.paint(head, "title"))
@@ -51,7 +49,7 @@ def summary(verdicts: Sequence[Verdict], *, colour: bool = False, width: int | N
             outcome = verdict.tiers[tier].outcome if tier in verdict.tiers else None
             text = f"{mark[outcome] if outcome else '-':{column}}"
             row += "  " + (page.paint(text, outcome.value) if outcome else text)
-        why, left = _why(verdict), page.width - len(head) + len("why")
-        page.line(f"{row}  {why if len(why) <= left else why[: max(0, left - 3)] + '...'}".rstrip())
+        reason, left = why(verdict), page.width - len(head) + len("why")
+        page.line(f"{row}  {reason if len(reason) <= left else reason[: max(0, left - 3)] + '...'}".rstrip())
     page.line(page.paint("yes: within its limits   NO: beyond a limit   ?: not proven   -: not asked", "dim"))
     return "\n".join(page.lines).rstrip()

@@ -1,0 +1,177 @@
+"""The parts of a report on the terminal: suspects, tier table, findings, facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from verify.core import Outcome
+from verify.reports import SUSPECTS, TIERS, denying, grouped, number, pair, remark, sentence, tidy
+from verify.reports.page import Page, middle
+from verify.verdict import Finding, LegVerdict, Verdict
+
+WORD = {Outcome.PASSED: "passed", Outcome.FAILED: "FAILED", Outcome.INCONCLUSIVE: "inconclusive"}
+SHOWN = 5  # findings per checker and leg; the rest is counted, and complete in verdict.json
+HINTED = 2  # warnings per checker and leg: they deny nothing, and a screen has 24 lines
+LISTED = 8  # names on a "never compared" line, and notes
+
+
+def why(verdict: Verdict) -> str:
+    """One line: what denies, or what is not proven, or what was held."""
+    if verdict.outcome is Outcome.FAILED:
+        return _why_failed(verdict)
+    names = {tier: name for tier, (_, name) in TIERS.items()}
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        by_reason: dict[str, list[str]] = {}
+        for tier, judged in verdict.tiers.items():
+            open_legs = [leg for leg in judged.legs if leg.outcome is Outcome.INCONCLUSIVE]
+            for reason in [leg.reason for leg in open_legs] or list(judged.reasons):
+                if judged.outcome is not Outcome.PASSED and names[tier] not in by_reason.setdefault(reason, []):
+                    by_reason[reason].append(names[tier])
+        open_ = "; ".join(f"{' and '.join(tiers)} not proven ({tidy(reason)})" for reason, tiers in by_reason.items())
+        return f"nothing failed, {open_ or 'nothing was measured'}"
+    waived = len({f.id for f in verdict.findings if f.waived})
+    held = "everything is within its limits: " + ", ".join(names[tier] for tier in verdict.tiers)
+    return held + (f" ({waived} finding{'s' if waived > 1 else ''} waived)" if waived else "")
+
+
+def _why_failed(verdict: Verdict) -> str:
+    for judged in verdict.tiers.values():
+        for leg in judged.legs:
+            if leg.outcome is Outcome.FAILED:
+                return f"{tidy(leg.reason)} ({leg.name})" if leg.reason else f"{_worst(leg, 60)} ({leg.name})"
+    return "; ".join(tidy(r) for judged in verdict.tiers.values() for r in judged.reasons) or "see the findings"
+
+
+def _worst(leg: LegVerdict, room: int) -> str:
+    """For example "relative_l2 = 0.0012, limit 0.1 at y, case text2"; the place is shortened to fit `room`."""
+    if leg.worst is None:
+        return ""
+    held: Mapping[str, Any] = leg.worst
+    value, limit = pair(float(held["value"]), float(held["limit"]))
+    text = f"{held['metric']} = {value}, limit {limit}"
+    case = f", case {tidy(held['case'])}" if held.get("case") else ""
+    return f"{text} at {middle(tidy(held['where']), max(12, room - len(text) - len(case) - 4))}{case}"
+
+
+def suspects(page: Page, verdict: Verdict) -> None:
+    if not verdict.blame:
+        return
+    page.title("Suspects, likeliest first" if len(verdict.blame) > 1 else "Suspect")
+    room = max(map(len, verdict.blame))
+    for name in verdict.blame:
+        page.prose(SUSPECTS.get(name, "see the findings"), f"  {name:{room}}  ")
+
+
+def tiers(page: Page, verdict: Verdict) -> None:
+    page.gap()
+    names = [leg.name for judged in verdict.tiers.values() for leg in judged.legs]
+    room = max([len("3 end to end"), *(len(name) + 2 for name in names)])
+    for tier, judged in verdict.tiers.items():
+        label = f"{TIERS[tier][0]} {TIERS[tier][1]}"
+        page.line(f"{label:{room}}  {_outcome(page, judged.outcome)}".rstrip())
+        if not judged.legs:
+            page.prose("; ".join(judged.reasons) or "nothing was measured", "  ")
+        for leg in judged.legs:
+            left = page.width - room - 16
+            text = tidy(leg.reason) or _worst(leg, left)
+            page.line(f"  {leg.name:{room - 2}}  {_outcome(page, leg.outcome)}  {middle(text, max(left, 40))}".rstrip())
+
+
+def _outcome(page: Page, outcome: Outcome) -> str:
+    return page.paint(f"{WORD[outcome]:12}", outcome.value)
+
+
+def findings(page: Page, verdict: Verdict, verbose: bool) -> None:
+    """Denying ones first, then undecided, warnings, waived; each kind grouped by tier, checker and leg."""
+    said: set[str] = set()
+    rest = [f for f in verdict.findings if f not in denying(verdict)]
+    kinds: tuple[tuple[str, Sequence[Finding], int], ...] = (
+        ("Beyond a limit", denying(verdict), SHOWN),
+        ("Not decided", [f for f in rest if f.severity == "undecided" and not f.waived], SHOWN),
+        ("Warnings (they deny nothing)", [f for f in rest if f.severity == "warn" and not f.waived], HINTED),
+        ("Waived", [f for f in rest if f.waived], SHOWN),
+    )
+    for title, held, shown in kinds:
+        if held:
+            page.title(title)
+        for group in grouped(held):
+            _group(page, group, None if verbose else shown, said)
+
+
+def _group(page: Page, group: Sequence[Finding], shown: int | None, said: set[str]) -> None:
+    """`said` holds what was printed already: a command or an advice that all findings share is printed once."""
+    folded = [(f, 1) for f in group] if shown is None else _fold(group)
+    for finding, cases in folded[:shown]:
+        page.line("  " + sentence(finding) + (f" (worst of {cases} cases)" if cases > 1 else ""))
+        note = "; ".join(part for part in (remark(finding), finding.waived) if part)
+        if note and note not in said:
+            page.prose(note, "    ", style="dim")
+            said.add(note)
+        if shown is None:
+            page.line("    " + page.paint(f"id: {tidy(finding.id)}", "dim"))
+    if shown is not None and len(folded) > shown:
+        page.line(page.paint(f"    and {len(folded) - shown} more places (--verbose, or verdict.json)", "dim"))
+    for word, texts in (("Reproduce", (f.reproduce for f in group)), ("Next", (f.next for f in group))):
+        for text in dict.fromkeys(tidy(t) for t in texts):
+            line = f"{word}: {text}"
+            if text and line not in said:
+                said.add(line)
+                page.line("    " + line) if word == "Reproduce" else page.prose(line, "    ", " " * 10)
+
+
+def _fold(group: Sequence[Finding]) -> list[tuple[Finding, int]]:
+    """The worst case of each place and metric, with the number of cases; in the order of their first appearance."""
+    by_place: dict[tuple[str, str], list[Finding]] = {}
+    for finding in group:
+        by_place.setdefault((finding.where, finding.metric), []).append(finding)
+    return [(max(held, key=_size), len(held)) for held in by_place.values()]
+
+
+def _size(finding: Finding) -> float:
+    return float("inf") if finding.value != finding.value else finding.value
+
+
+def facts(page: Page, verdict: Verdict, verbose: bool) -> None:
+    """First divergent node, what was never compared, notes; with `verbose` also power, environment and policy."""
+    if verdict.coverage:
+        total, uncovered = verdict.coverage.get("total", 0), list(verdict.coverage.get("uncovered", ()))
+        text = f"Compared: {verdict.coverage.get('compared', 0)} of {total} tensors"
+        if uncovered and verbose:
+            text += f"; never: {', '.join(uncovered)}"
+        elif uncovered:
+            names = ", ".join(uncovered) if len(", ".join(uncovered)) < page.width // 2 else ""
+            text += f"; never: {names}" if names else "; the others are fused away or renamed (--verbose lists them)"
+        page.prose(text, rest="  ")
+    notes = list(dict.fromkeys(verdict.notes))
+    for note in notes if verbose else notes[:LISTED]:
+        page.prose(f"Note: {note}", rest="  ")
+    if not verbose:
+        if len(notes) > LISTED:
+            page.line(f"and {len(notes) - LISTED} more notes (--verbose)")
+        return
+    page.section("Would have been caught with 95 % probability", (_power(item) for item in verdict.power))
+    page.section("Environment", (f"{key}: {_flat(value)}" for key, value in verdict.environment.items() if value))
+    page.section("Policy", (f"{key}: {_flat(value)}" for key, value in verdict.policy.items() if value))
+
+
+def first_divergent(page: Page, verdict: Verdict) -> None:
+    first = verdict.first_divergent
+    if first:
+        place = first.get("node") or first.get("tensor", "")
+        what = ", ".join(part for part in (first.get("op", ""), first.get("leg", "")) if part)
+        page.line(page.paint("First divergent node: ", "title") + tidy(place) + (f" [{what}]" if what else ""))
+        if first.get("tensor") and first["tensor"] != place:
+            page.line(f"  its output: {tidy(first['tensor'])}")
+
+
+def _power(item: Mapping[str, Any]) -> str:
+    least = number(float(item["minimum_detectable"]))
+    return f"{item['checker']}: {item['fault']} of {least} {item.get('unit', '')}".rstrip()
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_flat(item)}" for key, item in value.items())
+    return ", ".join(map(_flat, value)) if isinstance(value, Iterable) and not isinstance(value, str) else str(value)
+
