@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,8 +11,6 @@ from typing import Any
 from verify.core import Measurement, Outcome, Tier, Where
 from verify.policy import Policy
 from verify.verdict import Finding, LegVerdict, TierVerdict, Verdict
-
-NUMBER = {Tier.GRAPH: 1, Tier.DEVICE: 2, Tier.END_TO_END: 3}
 
 
 @dataclass(frozen=True)
@@ -157,8 +156,6 @@ def judge(run: Run, policy: Policy, today: datetime.date | None = None) -> Verdi
         policy={"name": policy.name, "sha256": policy.sha256, "waivers": [asdict(w) for w in policy.waivers]},
         run=run.folder,
     )
-    import dataclasses
-
     return dataclasses.replace(verdict, next_steps=next_steps(verdict, judged, run))
 
 
@@ -197,8 +194,10 @@ def _leg(leg: LegRecord, run: Run, policy: Policy, judged: list[Judged]) -> LegV
     if undecided:
         note = undecided[0].measurement.note
         return LegVerdict(leg.name, Outcome.INCONCLUSIVE, worst, f"{undecided[0].measurement.where}: {note}")
-    return LegVerdict(leg.name, Outcome.PASSED, worst) if gated else LegVerdict(
-        leg.name, Outcome.INCONCLUSIVE, worst, "nothing was measured"
+    return (
+        LegVerdict(leg.name, Outcome.PASSED, worst)
+        if gated
+        else LegVerdict(leg.name, Outcome.INCONCLUSIVE, worst, "nothing was measured")
     )
 
 
@@ -217,15 +216,12 @@ def _worst(j: Judged) -> Mapping[str, Any]:
 
 def _finding(j: Judged, run: Run) -> Finding:
     from verify.diagnose.blame import advice
+    from verify.reports import number, sentence
 
     m = j.measurement
-    tier = m.tier or Tier.DEVICE
-    case = f", case {m.where.case}" if m.where.case else ""
-    value = f"{m.value:.4g}" + (f" (in [{m.interval[0]:.4g}, {m.interval[1]:.4g}])" if m.interval else "")
-    head = f"{m.where}: {m.metric} = {value}, limit {j.limit:.4g} [{m.checker}, tier {NUMBER[tier]}, {m.where.leg}{case}]"
-    return Finding(
+    finding = Finding(
         id=finding_id(m),
-        tier=tier.value,
+        tier=(m.tier or Tier.DEVICE).value,
         leg=m.where.leg,
         checker=m.checker,
         where=str(m.where),
@@ -233,9 +229,14 @@ def _finding(j: Judged, run: Run) -> Finding:
         metric=m.metric,
         value=m.value,
         limit=j.limit,
-        message=f"{head}; {m.note}" if m.note else head,
+        message="",
         reproduce=run.command,
         next=advice(m),
-        severity={"fail": "fail", "warn": "warn", "undecided": "undecided"}[j.state],
+        severity=j.state,
         waived=j.waived,
+    )
+    within = f"between {number(m.interval[0])} and {number(m.interval[1])}" if m.interval else ""
+    unlimited = j.origin if j.limit != j.limit else ""
+    return dataclasses.replace(
+        finding, message="; ".join(t for t in (sentence(finding), within, m.note, unlimited) if t)
     )

@@ -53,7 +53,7 @@ def pair(value: float, limit: float) -> tuple[str, str]:
         first, second = number(value, digits), number(limit, digits)
         if first != second or value == limit or value != value:
             break
-    return first, "none" if limit == math.inf else second
+    return first, "none" if limit == math.inf else "unknown" if math.isnan(limit) else second
 
 
 def tidy(text: str) -> str:

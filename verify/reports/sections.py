@@ -13,7 +13,7 @@ from verify.verdict import Finding, LegVerdict, Verdict
 WORD = {Outcome.PASSED: "passed", Outcome.FAILED: "FAILED", Outcome.INCONCLUSIVE: "inconclusive"}
 SHOWN = 5  # findings per checker and leg; the rest is counted, and complete in verdict.json
 HINTED = 2  # warnings per checker and leg: they deny nothing, and a screen has 24 lines
-LISTED = 8  # names on a "never compared" line, and notes
+LISTED = 5  # notes
 
 
 def why(verdict: Verdict) -> str:
@@ -39,47 +39,71 @@ def _why_failed(verdict: Verdict) -> str:
     for judged in verdict.tiers.values():
         for leg in judged.legs:
             if leg.outcome is Outcome.FAILED:
-                return f"{tidy(leg.reason)} ({leg.name})" if leg.reason else f"{_worst(leg, 60)} ({leg.name})"
+                return f"{tidy(leg.reason)} ({leg.name})" if leg.reason else f"{_worst(leg)} ({leg.name})"
     return "; ".join(tidy(r) for judged in verdict.tiers.values() for r in judged.reasons) or "see the findings"
 
 
-def _worst(leg: LegVerdict, room: int) -> str:
-    """For example "relative_l2 = 0.0012, limit 0.1 at y, case text2"; the place is shortened to fit `room`."""
+def _worst(leg: LegVerdict) -> str:
+    """For example "relative_l2 = 0.0012, limit 0.1 at y, case text2", or "" where nothing was measured."""
     if leg.worst is None:
         return ""
-    held: Mapping[str, Any] = leg.worst
-    value, limit = pair(float(held["value"]), float(held["limit"]))
-    text = f"{held['metric']} = {value}, limit {limit}"
-    case = f", case {tidy(held['case'])}" if held.get("case") else ""
-    return f"{text} at {middle(tidy(held['where']), max(12, room - len(text) - len(case) - 4))}{case}"
+    value, limit = pair(float(leg.worst["value"]), float(leg.worst["limit"]))
+    case = f", case {tidy(leg.worst['case'])}" if leg.worst.get("case") else ""
+    return f"{leg.worst['metric']} = {value}, limit {limit} at {tidy(leg.worst['where'])}{case}"
+
+
+#: A suspect -> the metrics that point at it, the most telling first.
+EVIDENCE: Mapping[str, tuple[str, ...]] = {
+    "quantiser": ("softmax_step", "clipped", "isolated_l2", "dead_blocks", "destroyed"),
+    "precision": ("over_65504", "loss"),
+}
 
 
 def suspects(page: Page, verdict: Verdict) -> None:
+    """Each suspect with what the word means, and the measurement that points at it."""
     if not verdict.blame:
         return
     page.title("Suspects, likeliest first" if len(verdict.blame) > 1 else "Suspect")
     room = max(map(len, verdict.blame))
     for name in verdict.blame:
         page.prose(SUSPECTS.get(name, "see the findings"), f"  {name:{room}}  ")
+        pointing = (f for metric in EVIDENCE.get(name, ()) for f in verdict.findings if f.metric == metric)
+        first = next(pointing, None)
+        if first is not None:
+            value, limit = pair(first.value, first.limit)
+            places = len({f.where for f in verdict.findings if f.metric == first.metric})
+            more = f" (and {places - 1} more places)" if places > 1 else ""
+            page.line(f"  {'':{room}}  see {tidy(first.where)}: {first.metric} = {value}, limit {limit}{more}")
 
 
 def tiers(page: Page, verdict: Verdict) -> None:
+    """Tiers and their legs: outcome, the worst value with its limit and place, or why there is none."""
     page.gap()
-    names = [leg.name for judged in verdict.tiers.values() for leg in judged.legs]
-    room = max([len("3 end to end"), *(len(name) + 2 for name in names)])
+    rows: list[tuple[str, Outcome, str, str, str]] = []
     for tier, judged in verdict.tiers.items():
-        label = f"{TIERS[tier][0]} {TIERS[tier][1]}"
-        page.line(f"{label:{room}}  {_outcome(page, judged.outcome)}".rstrip())
-        if not judged.legs:
-            page.prose("; ".join(judged.reasons) or "nothing was measured", "  ")
-        for leg in judged.legs:
-            left = page.width - room - 16
-            text = tidy(leg.reason) or _worst(leg, left)
-            page.line(f"  {leg.name:{room - 2}}  {_outcome(page, leg.outcome)}  {middle(text, max(left, 40))}".rstrip())
+        reason = "" if judged.legs else tidy("; ".join(judged.reasons)) or "nothing was measured"
+        rows.append((f"{TIERS[tier][0]} {TIERS[tier][1]}", judged.outcome, "", "", reason))
+        rows += [(f"  {leg.name}", leg.outcome, *_cells(leg)) for leg in judged.legs]
+    head = ("tier and leg", "outcome", "worst", "limit")
+    wide = [max(len(head[0]), *(len(row[0]) for row in rows)), max(map(len, WORD.values()))]
+    wide += [max(len(head[i]), *(len(row[i]) for row in rows)) for i in (2, 3)]
+    left = max(page.width - sum(wide) - 2 * len(wide), 24)
+    titles = "  ".join(f"{title:{size}}" for title, size in zip(head, wide, strict=True))
+    page.line(page.paint(f"{titles}  what".rstrip(), "dim"))
+    for name, outcome, worst, limit, what in rows:
+        cells = f"{name:{wide[0]}}  " + page.paint(f"{WORD[outcome]:{wide[1]}}", outcome.value)
+        if worst or limit:
+            page.line(f"{cells}  {worst:{wide[2]}}  {limit:{wide[3]}}  {middle(what, left)}".rstrip())
+        else:
+            page.line(f"{cells}  {middle(what, left + wide[2] + wide[3] + 4)}".rstrip())
 
 
-def _outcome(page: Page, outcome: Outcome) -> str:
-    return page.paint(f"{WORD[outcome]:12}", outcome.value)
+def _cells(leg: LegVerdict) -> tuple[str, str, str]:
+    if leg.reason or leg.worst is None:
+        return "", "", tidy(leg.reason)
+    return *pair(
+        float(leg.worst["value"]), float(leg.worst["limit"])
+    ), f"{leg.worst['metric']}, {tidy(leg.worst['where'])}"
 
 
 def findings(page: Page, verdict: Verdict, verbose: bool) -> None:
@@ -102,16 +126,18 @@ def findings(page: Page, verdict: Verdict, verbose: bool) -> None:
 def _group(page: Page, group: Sequence[Finding], shown: int | None, said: set[str]) -> None:
     """`said` holds what was printed already: a command or an advice that all findings share is printed once."""
     folded = [(f, 1) for f in group] if shown is None else _fold(group)
+    explained: set[str] = set()  # the notes of one metric in one leg resemble each other: the first says it
     for finding, cases in folded[:shown]:
         page.line("  " + sentence(finding) + (f" (worst of {cases} cases)" if cases > 1 else ""))
-        note = "; ".join(part for part in (remark(finding), finding.waived) if part)
-        if note and note not in said:
+        note = remark(finding)
+        if note and (shown is None or finding.metric not in explained):
+            explained.add(finding.metric)
             page.prose(note, "    ", style="dim")
-            said.add(note)
+        page.prose(finding.waived, "    ")
         if shown is None:
             page.line("    " + page.paint(f"id: {tidy(finding.id)}", "dim"))
     if shown is not None and len(folded) > shown:
-        page.line(page.paint(f"    and {len(folded) - shown} more places (--verbose, or verdict.json)", "dim"))
+        page.line(page.paint(f"    and {len(folded) - shown} more (--verbose)", "dim"))
     for word, texts in (("Reproduce", (f.reproduce for f in group)), ("Next", (f.next for f in group))):
         for text in dict.fromkeys(tidy(t) for t in texts):
             line = f"{word}: {text}"
@@ -140,8 +166,8 @@ def facts(page: Page, verdict: Verdict, verbose: bool) -> None:
         if uncovered and verbose:
             text += f"; never: {', '.join(uncovered)}"
         elif uncovered:
-            names = ", ".join(uncovered) if len(", ".join(uncovered)) < page.width // 2 else ""
-            text += f"; never: {names}" if names else "; the others are fused away or renamed (--verbose lists them)"
+            names = ", ".join(uncovered)
+            text += f"; never: {names}" if len(names) < page.width // 2 else " (the rest is fused away: --verbose)"
         page.prose(text, rest="  ")
     notes = list(dict.fromkeys(verdict.notes))
     for note in notes if verbose else notes[:LISTED]:
@@ -174,4 +200,3 @@ def _flat(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_flat(item)}" for key, item in value.items())
     return ", ".join(map(_flat, value)) if isinstance(value, Iterable) and not isinstance(value, str) else str(value)
-
