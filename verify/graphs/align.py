@@ -26,8 +26,8 @@ EQUAL = 1e-6
 class Match:
     """`layer` of the compiled model holds the reference's `tensor`, of `shape`.
 
-    Its dump, viewed as `view`, has its axes put into the order `permutation` and is then viewed as `shape`. `aliases` are
-    reference tensors with the same values, up to layout.
+    Its dump, viewed as `view`, has its axes put into the order `permutation` and is then viewed as `shape`. `aliases`
+    are reference tensors with the same values, up to layout.
     """
 
     layer: str
@@ -39,7 +39,7 @@ class Match:
 
 
 def restore(value: Array, match: Match) -> Array:
-    """`value`, a dump of `match.layer`, laid out as the reference's tensor; raises NotComparable if it has another size."""
+    """`value`, a dump of `match.layer`, laid out as the reference's tensor; raises NotComparable for another size."""
     value = np.asarray(value)
     if value.size != math.prod(match.shape):
         raise NotComparable(f"{value.shape} does not fit {match.shape}", f"compiled layer {match.layer}")
@@ -93,7 +93,7 @@ def _flat(value: Array) -> _Held:
 
 
 def _moments(array: Array) -> tuple[tuple[float, float, float], float]:
-    """Mean, mean magnitude and rms: each moves by no more than the rms of a change, in whatever order the elements are."""
+    """Mean, mean magnitude and rms: in any order of the elements, each moves by no more than the rms of a change."""
     if not array.size:
         return (0.0, 0.0, 0.0), 0.0
     wide = array.astype(np.float64).reshape(-1)
@@ -150,7 +150,7 @@ class _Reference:
         return self.position.get(name, -1)  # graph inputs come first
 
     def _choose(self, layer: str, near: Sequence[str]) -> str:
-        """The tensor that the layer is named after, if it is among those of this value; else the earliest real result."""
+        """The tensor that the layer is named after, if it is one of this value; else the earliest real result."""
         real = [name for name in near if self.producers.get(name) not in LAYOUT] or list(near)
         named = [name for name in real if name and layer.startswith(name)]
         return max(named, key=len) if named else min(real, key=self._place)
