@@ -64,7 +64,7 @@ def ran(legs: tuple[LegRecord, ...]) -> dict[str, tuple[str, ...]]:
     graphs = tuple(leg.name for leg in present if leg.tier is not Tier.END_TO_END)
     whole = tuple(leg.name for leg in present if leg.tier is Tier.END_TO_END)
     devices = tuple(leg.name for leg in present if leg.tier is Tier.DEVICE)
-    held = {name: graphs for name in REQUIRED}
+    held = dict.fromkeys(REQUIRED, graphs)
     held.update(
         indices=(), range=(), regions=(), parity=("source~graph",), layers=devices, accuracy=whole, agreement=whole
     )
@@ -143,10 +143,11 @@ def failed() -> Run:
     ]  # fmt: skip
     for case in ("text0", "text1"):
         for i in range(6):
+            norm = f"/layers.{i}/norm2/LayerNormalization"
             value = 1.01 + i / 100 + (case == "text1") / 1000
             held.append(
-                measured("layers", "graph~simulator", "relative_l2", value, f"/layers.{i}/norm2/LayerNormalization_output_0",
-                         case, grain="layer", op="LayerNormalization", node=f"/layers.{i}/norm2/LayerNormalization",
+                measured("layers", "graph~simulator", "relative_l2", value, f"{norm}_output_0",
+                         case, grain="layer", op="LayerNormalization", node=norm,
                          note=f"compiled layer norm{i}: worst at index (0, 3, 17), gain 0.31, 0.1 dB")
             )  # fmt: skip
         held.append(measured("range", "graph~simulator", "destroyed", 1.03, case=case))

@@ -15,7 +15,7 @@ from verify.verdict import Finding, LegVerdict, TierVerdict, Verdict
 
 @dataclass(frozen=True)
 class LegRecord:
-    """What became of one leg: `missing` says why it was not run (with its `log` and what to `do`), `evidence` by what it was."""
+    """What became of one leg: what `evidence` it was run by, or why it is `missing`, with its `log` and what to `do`."""
 
     tier: Tier
     name: str
@@ -211,6 +211,7 @@ def _worst(j: Judged) -> Mapping[str, Any]:
         "value": m.value,
         "limit": j.limit,
         "origin": j.origin,
+        "waived": j.waived,
     }
 
 

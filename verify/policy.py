@@ -28,6 +28,8 @@ REQUIRED = (
     "accuracy",
     "agreement",
 )
+#: Where names, shapes or finiteness break, no number may be formed, so there is none up to which one could tolerate.
+UNWAIVABLE = ("structure", "finite", "coverage")
 KEYS = ("schema", "name", "require", "limit", "waiver")
 
 
@@ -38,7 +40,7 @@ class Waiver:
     finding: str
     until: datetime.date
     reason: str
-    value: float = float("inf")
+    value: float
 
     def covers(self, finding: str, value: float, today: datetime.date) -> bool:
         """`value` may exceed the waived one by a tenth: numbers move a little between toolkits (house choice)."""
@@ -102,7 +104,7 @@ def _limit(path: Path, checker: str, metric: str, value: Any) -> Mapping[str, fl
             raise UsageError(f"{number!r} is not a number", where, "write a number")
         base = built_in(checker, metric, precision)
         if base is not None and base.action != "report" and number > base.value:
-            do = f"it may only be tightened (built in: {base.value:g}, {base.origin}); use a dated waiver: npu-verify waive"
+            do = f"only tighten it (built in: {base.value:g}, {base.origin}), or use a dated waiver: npu-verify waive"
             raise UsageError(f"{number:g} is looser than the built-in limit", where, do)
         if base is None and (checker, metric) not in LIMITS and checker in REQUIRED:
             near = [m for c, m in LIMITS if c == checker]
@@ -111,12 +113,23 @@ def _limit(path: Path, checker: str, metric: str, value: Any) -> Mapping[str, fl
 
 
 def _waiver(path: Path, item: Mapping[str, Any]) -> Waiver:
+    do = "write it with npu-verify waive"
     try:
         until = item["until"]
         until = until if isinstance(until, datetime.date) else datetime.date.fromisoformat(str(until))
-        return Waiver(str(item["finding"]), until, str(item["reason"]), float(item.get("value", "inf")))
-    except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(f"a waiver is incomplete: {error!r}", str(path), "write it with npu-verify waive") from None
+        waiver = Waiver(str(item["finding"]), until, str(item["reason"]), float(item["value"]))
+    except KeyError as error:
+        raise UsageError(f"a waiver lacks {error}", str(path), do) from None
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"a waiver is unreadable: {error}", str(path), do) from None
+    for key in item:
+        if key not in Waiver.__dataclass_fields__:
+            raise UsageError(
+                f"a waiver has the unknown key {key!r}", str(path), _nearest(key, Waiver.__dataclass_fields__)
+            )
+    if waiver.finding.partition("/")[0] in UNWAIVABLE or not abs(waiver.value) < float("inf"):
+        raise UsageError(f"{waiver.finding} up to {waiver.value} cannot be waived", str(path), "remove it")
+    return waiver
 
 
 def _known_checkers() -> list[str]:

@@ -62,7 +62,7 @@ def tidy(text: str) -> str:
 
 
 def sentence(finding: Finding) -> str:
-    """The finding in the message grammar: `<where>: <metric> = <value>, limit <limit> [<checker>, tier <n>, <leg>, case <id>]`."""
+    """In the grammar `<where>: <metric> = <value>, limit <limit> [<checker>, tier <n>, <leg>, case <id>]`."""
     value, limit = pair(finding.value, finding.limit)
     number_of = next((n for tier, (n, _) in TIERS.items() if tier.value == finding.tier), 0)
     parts = [finding.checker, f"tier {number_of}" if number_of else finding.tier, finding.leg]

@@ -18,7 +18,7 @@ FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 
 def junit(verdicts: Sequence[Verdict]) -> str:
-    """One JUnit document: failed legs are `failure`, legs and tiers without evidence are `error` (in check and gate alike)."""
+    """One JUnit document: what failed is a `failure`, what has no evidence an `error`, in check and gate alike."""
     suites = [_suite(verdict) for verdict in verdicts]
     totals = _counts([case for _, cases in suites for case in cases])
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', f'<testsuites name="npu-verify" {totals}>']

@@ -1,4 +1,4 @@
-"""What is being done, and how long it will take: a redrawn line on a terminal, plain lines elsewhere, never on stdout."""
+"""What is being done and how long it takes: a redrawn line on a terminal, plain lines elsewhere, never on stdout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TextIO
 
 TICK = 0.2  # seconds between redraws: often enough to look alive, 1 ms of work each
 PLAIN_EVERY = 10.0  # seconds between two lines of one counted step when piped: a CI log stays readable
-BAR = 20  # characters
+BAR = 12  # characters
 CLEAR, BLUE, DIM, PLAIN = "\r\x1b[K", "\x1b[34m", "\x1b[2m", "\x1b[0m"
 
 
@@ -37,16 +37,18 @@ class _Step:
     def left(self) -> str:
         share, elapsed = self.share(), self.elapsed()
         if self.total and self.done:
-            return f"about {_time(elapsed / self.done * (self.total - self.done))} left"
+            return f"{_time(elapsed / self.done * (self.total - self.done))} left"
         if self.done:
             return f"{self.done / elapsed:.3g} a second" if elapsed > 0 else ""
         if share is None or not self.expected:
             return ""
-        return f"about {_time(self.expected - elapsed)} left" if share < 1 else "longer than usual"
+        return f"{_time(self.expected - elapsed)} left" if share < 1 else "longer than usual"
+
+    def counted(self) -> str:
+        return f"{self.done} of {self.total}" if self.done and self.total else str(self.done or "")
 
     def label(self) -> str:
-        of = f" of {self.total}" if self.total else ""
-        return f"{self.text}: {self.done}{of}" if self.done else self.text
+        return f"{self.text}: {self.counted()}" if self.done else self.text
 
 
 def _time(seconds: float) -> str:
@@ -120,8 +122,8 @@ class Progress:
         if share is not None:
             full = min(BAR, int(share * BAR))
             bar = "[" + "#" * full + "." * (BAR - full) + "]"
-        tail = ", ".join(part for part in (spent, step.left()) if part)
-        head = f"{self._name}: {step.label()}"
+        tail = ", ".join(part for part in (step.counted(), spent, step.left()) if part)
+        head = f"{self._name}: {step.text}"
         room = self._width() - 1 - len(f" {bar} {tail}")  # a line as wide as the terminal would wrap and pile up
         if room < 8:
             return head[: max(0, self._width() - 1)]

@@ -101,9 +101,8 @@ def tiers(page: Page, verdict: Verdict) -> None:
 def _cells(leg: LegVerdict) -> tuple[str, str, str]:
     if leg.reason or leg.worst is None:
         return "", "", tidy(leg.reason)
-    return *pair(
-        float(leg.worst["value"]), float(leg.worst["limit"])
-    ), f"{leg.worst['metric']}, {tidy(leg.worst['where'])}"
+    what = f"{leg.worst['metric']}, {tidy(leg.worst['where'])}" + (" (waived)" if leg.worst.get("waived") else "")
+    return *pair(float(leg.worst["value"]), float(leg.worst["limit"])), what
 
 
 def findings(page: Page, verdict: Verdict, verbose: bool) -> None:
@@ -139,7 +138,7 @@ def _group(page: Page, group: Sequence[Finding], shown: int | None, said: set[st
     if shown is not None and len(folded) > shown:
         page.line(page.paint(f"    and {len(folded) - shown} more (--verbose)", "dim"))
     for word, texts in (("Reproduce", (f.reproduce for f in group)), ("Next", (f.next for f in group))):
-        for text in dict.fromkeys(tidy(t) for t in texts):
+        for text in dict.fromkeys(tidy(t) for t in texts if not group[0].waived):
             line = f"{word}: {text}"
             if text and line not in said:
                 said.add(line)
