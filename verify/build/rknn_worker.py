@@ -1,0 +1,209 @@
+"""The child that holds the vendor's toolkit. Run by path, under any interpreter that has it.
+
+Needs the standard library, numpy and rknn-toolkit2, nothing of npu-verify. Frames as in verify/process.py come in on
+one descriptor and go out on another; standard output and error are the log, because the toolkit prints there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import difflib
+import importlib
+import inspect
+import io
+import json
+import os
+import struct
+import sys
+import time
+from typing import Any
+
+_here = os.path.dirname(os.path.realpath(__file__))
+sys.path[:] = [p for p in sys.path if os.path.realpath(p or ".") != _here]  # rknn.py beside this would hide the toolkit
+
+
+class Refusal(Exception):
+    """The toolkit said no; `kind` is "usage" (settings), "install" or "missing"."""
+
+    def __init__(self, what: str, kind: str = "missing", do: str = "") -> None:
+        super().__init__(what)
+        self.kind, self.do = kind, do
+
+
+class Pipe:
+    """Frames of a JSON header and blobs; both ends are closed in whatever this process starts."""
+
+    def __init__(self, requests: int, answers: int) -> None:
+        for fd in (requests, answers):
+            os.set_inheritable(fd, False)
+        self.source, self.sink = os.fdopen(requests, "rb"), os.fdopen(answers, "wb")
+
+    def receive(self) -> tuple[Any, list[bytes]]:
+        head = self.source.read(8)
+        if len(head) < 8:
+            return None, []
+        size, count = struct.unpack("<II", head)
+        header = json.loads(self.source.read(size))
+        return header, [self.source.read(*struct.unpack("<Q", self.source.read(8))) for _ in range(count)]
+
+    def send(self, header: dict[str, Any], blobs: list[bytes] | tuple[()] = ()) -> None:
+        text = json.dumps(header).encode()
+        self.sink.write(struct.pack("<II", len(text), len(blobs)) + text)
+        for blob in blobs:
+            self.sink.write(struct.pack("<Q", len(blob)) + blob)
+        self.sink.flush()
+
+
+def last_line(error: Exception) -> str:
+    """The toolkit raises ValueError holding a whole traceback: its last line that is not one of the source's."""
+    lines = [line.strip() for line in str(error).replace("\\n", "\n").splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(("File ", "^", "~"))]
+    return lines[-1][:300] if lines else type(error).__name__
+
+
+class Toolkit:
+    """One RKNN object at a time and what it has been through."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self.pipe = pipe
+        self.rknn: Any = None
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """A toolkit call, announced first; return codes and exceptions become a Refusal."""
+        self.pipe.send({"step": name})
+        try:
+            code = getattr(self.rknn, name)(*args, **kwargs)
+        except Exception as error:
+            raise Refusal(f"{name} raised {last_line(error)}") from error
+        finally:
+            flush()
+        if isinstance(code, int) and code != 0:
+            raise Refusal(f"{name} returned {code}")
+        return code
+
+    def new(self) -> None:
+        self.pipe.send({"step": "import"})
+        try:
+            api = importlib.import_module("rknn.api")
+        except Exception as error:
+            raise Refusal(f"rknn-toolkit2 cannot be imported: {last_line(error)}", "install") from error
+        self.pipe.send({"step": "RKNN()"})
+        try:
+            self.rknn = api.RKNN(verbose=True)
+        except Exception as error:
+            raise Refusal(f"RKNN() cannot be constructed: {last_line(error)}", "install") from error
+
+    def config(self, options: dict[str, Any]) -> None:
+        known = [name for name in inspect.signature(self.rknn.config).parameters if name != "self"]
+        for name in options:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 3, 0.5) or known
+                raise Refusal(f"this toolkit's config has no setting {name!r}", "usage", f"known: {', '.join(near)}")
+        try:
+            self.call("config", **options)
+        except Refusal as error:
+            raise Refusal(str(error), "usage", "see the settings of the variant's rknn table") from error
+
+    def build(self, request: dict[str, Any], _: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+        start = time.perf_counter()
+        scales: dict[str, Any] = {}
+        self.new()
+        self.config(request["config"])
+        self.call("load_onnx", model=request["model"], **request["load"])
+        if request["dataset"]:
+            self.call("hybrid_quantization_step1", dataset=request["dataset"])
+            written: dict[str, str] = {}
+            for ending in (".model", ".data", ".quantization.cfg"):
+                found = [name for name in os.listdir(".") if name.endswith(ending)]
+                if len(found) != 1:
+                    raise Refusal(f"hybrid_quantization_step1 left {len(found)} files *{ending}")
+                written[ending] = found[0]
+            scales = read_yaml(written[".quantization.cfg"]).get("quantize_parameters") or {}
+            self.rknn.release()
+            self.new()  # step 2 wants an object of its own, on which config is all that was called
+            self.config(request["config"])
+            self.call(
+                "hybrid_quantization_step2",
+                model_input=written[".model"],
+                data_input=written[".data"],
+                model_quantization_cfg=written[".quantization.cfg"],
+            )
+            for name in os.listdir("."):  # as large as the model again, and the calibration cases
+                if name.endswith((".npy", *written)):
+                    os.unlink(name)
+        else:
+            self.call("build", do_quantization=False)
+        self.call("export_rknn", request["export"])
+        self.call("init_runtime")
+        return {"scales": scales, "seconds": time.perf_counter() - start}, []
+
+    def run(self, _: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+        import numpy as np
+
+        feeds = [np.load(io.BytesIO(blob), allow_pickle=False) for blob in blobs]
+        outputs = self.call("inference", inputs=feeds, data_format=["nchw"] * len(feeds))
+        if outputs is None:
+            raise Refusal("inference returned None")
+        return {}, [dump(np.asarray(value)) for value in outputs]
+
+    def layers(self, request: dict[str, Any], _: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+        self.call("accuracy_analysis", inputs=request["inputs"], output_dir=request["into"])
+        return {}, []
+
+    def close(self, *_: Any) -> tuple[dict[str, Any], list[bytes]]:
+        if self.rknn is not None:
+            self.rknn.release()
+        return {}, []
+
+
+def dump(array: Any) -> bytes:
+    import numpy as np
+
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    return stream.getvalue()
+
+
+def read_yaml(path: str) -> Any:
+    """The toolkit itself needs ruamel.yaml; an older one may bring PyYAML instead."""
+    with open(path) as stream:
+        try:
+            from ruamel.yaml import YAML  # type: ignore[import-not-found, unused-ignore]
+        except ImportError:
+            import yaml  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+            return yaml.safe_load(stream)
+        return YAML(typ="safe", pure=True).load(stream)
+
+
+def flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)
+
+
+def main(requests: int, answers: int) -> None:
+    libc = ctypes.CDLL(None)
+    # by line, as on a terminal: what the toolkit printed must not die with it
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, ctypes.c_size_t(0))  # 1 is _IOLBF in glibc and musl
+    pipe = Pipe(requests, answers)
+    toolkit = Toolkit(pipe)
+    steps = {"build": toolkit.build, "run": toolkit.run, "layers": toolkit.layers, "close": toolkit.close}
+    while True:
+        header, blobs = pipe.receive()
+        if header is None:
+            return
+        try:
+            answer, found = steps[header["do"]](header, blobs)
+        except Refusal as refusal:
+            answer, found = {"refused": str(refusal), "kind": refusal.kind, "help": refusal.do}, []
+        except Exception as error:
+            answer, found = {"refused": f"{header['do']} raised {last_line(error)}", "kind": "missing", "help": ""}, []
+        flush()
+        pipe.send(answer, found)
+        if header["do"] == "close":
+            return
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
