@@ -53,7 +53,7 @@ HOME = {
 }
 _MODULE = {name: module for module, names in HOME.items() for name in names.split()}
 
-__all__ = sorted(_MODULE)  # noqa: PLE0605
+__all__ = sorted(_MODULE)
 
 
 def __getattr__(name: str) -> Any:

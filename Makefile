@@ -1,0 +1,34 @@
+# make demo | test | bench | clean. Each installs what it needs into .venv first (tools/install.sh), once.
+#   PYTHON=python3.12                    another interpreter (default: the first of 3.11, 3.12, 3.10 that works)
+#   TORCH_INDEX=https://...              the index that torch alone comes from: name one with CPU builds for a small installation
+#   TORCH=torch==2.13.0                  another torch
+#   JOBS=2                               test processes
+PYTHON ?=
+TORCH ?= torch==2.13.0
+TORCH_INDEX ?=
+JOBS ?= 2
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+export PYTHON TORCH TORCH_INDEX VENV
+
+.PHONY: demo test lint bench install clean
+demo: install
+	@$(VENV)/bin/python tools/demo.py
+
+test: lint
+	$(RUN) pytest -n $(JOBS)
+
+lint: install
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy --strict verify
+
+bench: install
+	@for file in benchmarks/*.py; do echo "== $$file"; $(VENV)/bin/python $$file || exit 1; done
+
+install:
+	@bash tools/install.sh
+
+clean:
+	rm -rf $(VENV) $(VENV).lock .npu-verify .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
