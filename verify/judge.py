@@ -15,7 +15,7 @@ from verify.verdict import Finding, LegVerdict, TierVerdict, Verdict
 
 @dataclass(frozen=True)
 class LegRecord:
-    """What became of one leg: what `evidence` it was run by, or why it is `missing`, with its `log` and what to `do`."""
+    """What became of one leg: the `evidence` it was run by, or why it is `missing`, with its `log` and what to `do`."""
 
     tier: Tier
     name: str

@@ -21,7 +21,7 @@ CLEAR, BLUE, DIM, PLAIN = "\r\x1b[K", "\x1b[34m", "\x1b[2m", "\x1b[0m"
 class _Step:
     text: str
     expected: float | None
-    start: float = field(default_factory=time.monotonic)
+    start: float = field(default_factory=lambda: time.monotonic())
     done: int = 0
     total: int | None = None
 

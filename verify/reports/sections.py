@@ -89,13 +89,13 @@ def tiers(page: Page, verdict: Verdict) -> None:
     wide += [max(len(head[i]), *(len(row[i]) for row in rows)) for i in (2, 3)]
     left = max(page.width - sum(wide) - 2 * len(wide), 24)
     titles = "  ".join(f"{title:{size}}" for title, size in zip(head, wide, strict=True))
-    page.line(page.paint(f"{titles}  what".rstrip(), "dim"))
+    page.line(page.paint(f"{titles}  what", "dim"))
     for name, outcome, worst, limit, what in rows:
-        cells = f"{name:{wide[0]}}  " + page.paint(f"{WORD[outcome]:{wide[1]}}", outcome.value)
-        if worst or limit:
-            page.line(f"{cells}  {worst:{wide[2]}}  {limit:{wide[3]}}  {middle(what, left)}".rstrip())
-        else:
-            page.line(f"{cells}  {middle(what, left + wide[2] + wide[3] + 4)}".rstrip())
+        rest = middle(what, left + wide[2] + wide[3] + 4)
+        if worst:
+            rest = f"{worst:{wide[2]}}  {limit:{wide[3]}}  {middle(what, left)}"
+        blanks = " " * (wide[1] - len(WORD[outcome]) + 2)
+        page.line(f"{name:{wide[0]}}  {page.paint(WORD[outcome], outcome.value)}" + (blanks + rest if rest else ""))
 
 
 def _cells(leg: LegVerdict) -> tuple[str, str, str]:
