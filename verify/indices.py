@@ -27,6 +27,32 @@ def tied(reference: Array, candidate: Array, values: Array, axis: int) -> Array:
     (negative ones too), another value than the reference's there (NaN equals NaN), or a position that its row already
     had. Raises NotComparable for unequal or unfitting shapes and for empty arrays.
     """
+    wanted, got, bad = _pointed(reference, candidate, values, axis)
+    return np.asarray(bad | ~_same(wanted, got))
+
+
+def value_lost(reference: Array, candidate: Array, values: Array, axis: int) -> Array:
+    """By how much of the values' rms the value pointed at is off, float64, shape of `reference`; as `tied` otherwise.
+
+    Infinite where the index is no position, or one that its row already had, and where the values are not finite.
+    """
+    wanted, got, bad = _pointed(reference, candidate, values, axis)
+    held = np.asarray(values, np.float64)
+    finite = held[np.isfinite(held)]
+    rms = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
+    with np.errstate(invalid="ignore"):
+        off = np.abs(got.astype(np.float64) - wanted.astype(np.float64))
+    lost = np.where(_same(wanted, got), 0.0, off / rms if rms else np.inf)
+    return np.where(bad | np.isnan(lost), np.inf, lost)
+
+
+def _same(wanted: Array, got: Array) -> Array:
+    same = wanted == got
+    return np.asarray(same | (np.isnan(wanted) & np.isnan(got)) if wanted.dtype.kind == "f" else same)
+
+
+def _pointed(reference: Array, candidate: Array, values: Array, axis: int) -> tuple[Array, Array, Array]:
+    """The values pointed at by both, and where the candidate's (or the reference's) index itself is not possible."""
     reference, candidate, values = np.asarray(reference), np.asarray(candidate), np.asarray(values)
     if reference.shape != candidate.shape:
         raise NotComparable(f"indices of shape {reference.shape} vs {candidate.shape}")
@@ -41,10 +67,7 @@ def tied(reference: Array, candidate: Array, values: Array, axis: int) -> Array:
     wanted_at, wanted_bad = whole(reference, extent)
     got_at, got_bad = whole(candidate, extent)
     wanted, got = np.take_along_axis(values, wanted_at, axis), np.take_along_axis(values, got_at, axis)
-    same = wanted == got
-    if values.dtype.kind == "f":
-        same |= np.isnan(wanted) & np.isnan(got)
-    return np.asarray(~same | wanted_bad | got_bad | _again(got_at, axis))
+    return wanted, got, np.asarray(wanted_bad | got_bad | _again(got_at, axis))
 
 
 def _again(indices: Array, axis: int) -> Array:

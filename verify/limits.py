@@ -69,6 +69,7 @@ LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
         "*": Limit(10.0, "10 x the relative limit"),
     },
     ("compare", "nonfinite"): {"*": Limit(0, ZERO)},
+    ("compare", "slot_ratio"): {"*": Limit(10, "batch slots of one honest integer build err alike, within a small factor")},
 }
 
 

@@ -10,7 +10,7 @@ from verify.core import Array, NotComparable, Tensors
 from verify.metrics import difference
 
 #: Signed and unsigned integers are apart (a quantised output read with the other sign is 128 off); widths are not.
-KINDS = {"f": "float", "V": "float", "i": "integer", "u": "unsigned integer", "b": "bool", "c": "complex"}
+KINDS = {"f": "float", "i": "integer", "u": "unsigned integer", "b": "bool", "c": "complex"}
 #: A permutation is named only where the values in place say that they are foreign to each other (unrelated signals of
 #: equal size are 1.41 apart), and another order brings them at least three times nearer (house choice: honest int8
 #: outputs are up to 0.5 apart, so order is never guessed from noise).
@@ -60,7 +60,7 @@ def _differs(name: str, wanted: Array, got: Array) -> list[str]:
 
 
 def _kind(value: Array) -> str:
-    return KINDS.get(value.dtype.kind, "string")
+    return KINDS.get(value.dtype.kind, "raw bytes" if value.dtype.kind == "V" else "string")
 
 
 def _say(names: Sequence[str], order: Sequence[str], by: str) -> str:
