@@ -1,0 +1,1 @@
+"""Backends: each opens an artifact in one role and runs tensors through it."""

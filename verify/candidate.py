@@ -1,0 +1,192 @@
+"""candidate.toml -> Candidate, strictly: whatever is not understood is refused."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from verify.core import Accuracy, Candidate, InputSpec, UsageError, Variant
+from verify.targets import BUILDERS, PRECISIONS, builder_of, integer
+from verify.toml import nearest, numbers, only, read_toml, texts, value
+
+TOP = ("model", "target", "source", "graph", "cases", "traits", "depends", "time_limit")
+TABLES = ("input", "accuracy", "toolkit", "budget", "variant")
+INPUT = ("layout", "mean", "std", "color", "shape")
+ACCURACY = ("score", "margin", "cases", "batch", "alpha")
+VARIANT = ("target", "precision", "builder", "graph", "artifact", "run", "calibration")
+#: Names become parts of folder names and of signed properties, where "/", ":" and "@" separate.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+def load(path: str | Path, variant: str | None = None) -> Candidate:
+    """One variant of a candidate.toml; `variant` may be left out when there is only one. Raises UsageError."""
+    path, document = _read(path)
+    found = list(_variants(path, document))
+    if variant is None:
+        if len(found) > 1:
+            raise UsageError(f"has {len(found)} variants", str(path), f"name one with --variant: {', '.join(found)}")
+        variant = found[0]
+    if variant not in found:
+        raise UsageError(f"unknown variant {variant!r}", str(path), nearest(variant, found))
+    where = str(path)
+    toolkit = _table(document, "toolkit", where)
+    only(toolkit, ("python",), f"{where}, [toolkit]")
+    limit = value(document, "time_limit", float, Candidate.time_limit, where)
+    if not 0 < limit < float("inf"):
+        raise UsageError(f"time_limit = {limit:g} is not a number of seconds", where, "write a positive number")
+    return Candidate(
+        model=_name(_wanted(document, "model", where, 'for example model = "detector"'), "model", where),
+        variant=_variant(variant, document, where),
+        folder=path.parent,
+        source=_wanted(document, "source", where, 'source = "build.py:source", or the original .onnx file'),
+        graph=_wanted(document, "graph", where, 'graph = "model.onnx", or "build.py:export"'),
+        cases=_wanted(document, "cases", where, 'cases = "cases/*.npz", or "build.py:cases"'),
+        inputs={name: _input(name, item, where) for name, item in _tables(document, "input", where).items()},
+        accuracy=_accuracy(document["accuracy"], f"{where}, [accuracy]") if "accuracy" in document else None,
+        traits=frozenset(texts(document, "traits", where)),
+        python=_python(value(toolkit, "python", str, "", f"{where}, [toolkit]"), path.parent, f"{where}, [toolkit]"),
+        budgets=_budget(_table(document, "budget", where), f"{where}, [budget]"),
+        depends=texts(document, "depends", where),
+        time_limit=limit,
+    )
+
+
+def names(path: str | Path) -> list[str]:
+    """The variants of a candidate.toml in the file's order; raises UsageError."""
+    path, document = _read(path)
+    return list(_variants(path, document))
+
+
+def _read(path: str | Path) -> tuple[Path, dict[str, Any]]:
+    path = Path(path)
+    path = (path / "candidate.toml" if path.is_dir() else path).absolute()
+    document = read_toml(path)
+    only(document, (*TOP, *TABLES), str(path))
+    return path, document
+
+
+def _variants(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
+    found = _tables(document, "variant", str(path))
+    if not found:
+        raise UsageError("has no variant", str(path), 'add a table such as [variant.fp16] with precision = "fp16"')
+    return found
+
+
+def _table(document: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    return dict(value(document, key, dict, {}, where))
+
+
+def _tables(document: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    tables = _table(document, key, where)
+    for name, item in tables.items():
+        if not isinstance(item, dict):
+            raise UsageError(f"{name} = {item!r} is not a table", f"{where}, [{key}]", f"write [{key}.NAME] instead")
+    return tables
+
+
+def _wanted(document: Mapping[str, Any], key: str, where: str, do: str) -> str:
+    found = value(document, key, str, "", where)
+    if not found.strip():
+        raise UsageError(f"has no {key}", where, do)
+    return str(found)
+
+
+def _name(name: str, what: str, where: str) -> str:
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{what} {name!r} is not a plain name", where, "use letters, digits and . _ + - only")
+    return name
+
+
+def _input(name: str, table: Mapping[str, Any], path: str) -> InputSpec:
+    where = f"{path}, [input.{name}]"
+    only(table, INPUT, where)
+    layout, color = (value(table, key, str, "", where) for key in ("layout", "color"))
+    for key, found, known in (("layout", layout, ("nchw", "nhwc")), ("color", color, ("rgb", "bgr", "gray"))):
+        if found and found not in known:
+            raise UsageError(f"unknown {key} {found!r}", where, nearest(found, known))
+    mean, std = numbers(table, "mean", where), numbers(table, "std", where)
+    mean, std = mean or (0.0,) * len(std), std or (1.0,) * len(mean)
+    if len(mean) != len(std):
+        raise UsageError(f"{len(mean)} means but {len(std)} deviations", where, "write one of each per channel")
+    if any(s <= 0 for s in std):
+        raise UsageError("std holds a number that is not positive", where, "write what the application divides by")
+    if (mean or color) and not layout:
+        raise UsageError("has no layout, so the channel axis is unknown", where, 'write layout = "nchw" or "nhwc"')
+    shape = numbers(table, "shape", where, whole=True) if "shape" in table else None
+    return InputSpec(name, layout, mean, std, color, shape)
+
+
+def _accuracy(table: Any, where: str) -> Accuracy:
+    if not isinstance(table, dict):
+        raise UsageError("is not a table", where, 'write [accuracy], then score = "..."')
+    only(table, ACCURACY, where)
+    plain = Accuracy()
+    margin, alpha = (value(table, key, float, getattr(plain, key), where) for key in ("margin", "alpha"))
+    batch = value(table, "batch", int, plain.batch, where)
+    for key, good, do in (
+        ("margin", 0 <= margin <= 1, "write a loss between 0 and 1"),
+        ("alpha", 0 < alpha < 1, "write a probability, for example 0.05"),
+        ("batch", batch >= 1, "write a positive whole number"),
+    ):
+        if not good:
+            raise UsageError(f"{key} = {table[key]!r} is out of range", where, do)
+    score = value(table, "score", str, plain.score, where)
+    known = sorted(p.stem for p in (Path(__file__).parent / "scores").glob("[a-z]*.py") if p.stem != "sequential")
+    if ":" not in score and score not in known and score not in _plugged():
+        raise UsageError(f"unknown score {score!r}", where, f'{nearest(score, known)} or write "file.py:function"')
+    return Accuracy(score, margin, value(table, "cases", str, "", where), batch, alpha)
+
+
+def _plugged() -> set[str]:
+    from importlib.metadata import entry_points
+
+    return {entry.name for entry in entry_points(group="verify.scores")}
+
+
+def _python(given: str, folder: Path, where: str) -> str:
+    if not given:
+        return ""
+    path = Path(given).expanduser()
+    found = shutil.which(str(folder / path) if "/" in str(path) else str(path))
+    if found is None:
+        raise UsageError(f"no interpreter {given!r}", where, "name the python that has the toolkit, or leave it out")
+    return found
+
+
+def _budget(table: Mapping[str, Any], where: str) -> dict[str, float]:
+    return {metric: value(table, metric, float, 0.0, where) for metric in table}
+
+
+def _variant(name: str, document: Mapping[str, Any], path: str) -> Variant:
+    table, where = document["variant"][name], f"{path}, [variant.{name}]"
+    only(table, (*VARIANT, *BUILDERS, *([table["builder"]] if isinstance(table.get("builder"), str) else [])), where)
+    text = {key: value(table, key, str, "", where) for key in VARIANT}
+    target = text["target"] or value(document, "target", str, "", path)
+    if not target:
+        raise UsageError("has no target", where, 'write target = "rk3588" here, or at the top for every variant')
+    if target not in PRECISIONS:
+        raise UsageError(f"unknown target {target!r}", where, nearest(target, PRECISIONS))
+    precision, known = text["precision"] or ("fp32" if target == "cpu" else ""), PRECISIONS[target]
+    if not precision:
+        raise UsageError("has no precision", where, f"known for {target}: {', '.join(known)}")
+    if precision not in known:
+        raise UsageError(f"unknown precision {precision!r} for {target}", where, nearest(precision, known))
+    given = [key for key in ("builder", "artifact", "run") if text[key]]
+    if text["run"] and len(given) > 1:
+        raise UsageError(f"has both run and {given[0]}", where, "keep one: a runner is neither built nor handed over")
+    builder = "" if text["run"] else text["builder"] or builder_of(target)
+    settings = {key: _table(table, key, where) for key in table if key not in VARIANT}
+    for key in settings:
+        if key != builder:
+            do = f"remove it or set builder = {key!r}" if not text["run"] else "remove it: a runner is not built here"
+            raise UsageError(f"settings of {key}, which does not build this variant", where, do)
+    if builder and not text["artifact"] and integer(precision) and not text["calibration"]:
+        do = 'write calibration = "calib/*.npz", "build.py:calibration" or the toolkit\'s dataset.txt'
+        raise UsageError(f"{precision} without calibration", where, do)
+    return Variant(
+        name=_name(name, "variant", path), target=target, precision=precision, builder=builder, graph=text["graph"],
+        artifact=text["artifact"], run=text["run"], calibration=text["calibration"], settings=settings,
+    )  # fmt: skip

@@ -1,0 +1,93 @@
+"""What an ONNX graph declares of its inputs and outputs: names, dtypes, shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from verify.core import UsageError
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output: `dtype` is numpy's name ("str" for text), or "" for a sequence, map or optional.
+
+    `shape` holds an int where the axis is fixed and its symbol (or "?") where it is not; None means any rank.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...] | None
+
+    def __str__(self) -> str:
+        axes = "any shape" if self.shape is None else "(" + ", ".join(str(axis) for axis in self.shape) + ")"
+        return f"{self.name} {self.dtype or 'not a tensor'} {axes}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Inputs without the weights, and outputs, both in the graph's order; `external` are its files of weights."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    external: tuple[Path, ...] = ()
+
+
+def signature(path: Path) -> Signature:
+    """The signature of an ONNX file, its weights not loaded; raises UsageError if it is missing or unusable."""
+    try:
+        stat = path.stat()
+    except OSError:
+        raise UsageError("no such file", str(path), "name an existing .onnx file") from None
+    return _read(path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, _changed: int, _size: int) -> Signature:
+    import onnx
+    from onnx.external_data_helper import _get_all_tensors, uses_external_data
+
+    do = "export it again; it may be truncated"
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf raises its own kinds for truncated files
+        raise UsageError(f"not a readable ONNX file ({type(error).__name__})", str(path), do) from None
+    if not model.ir_version or not model.graph.output:  # an empty file parses as an empty model
+        raise UsageError("not an ONNX file: it holds no graph", str(path), do)
+    external = set()
+    for tensor in _get_all_tensors(model):
+        if uses_external_data(tensor):
+            held = {entry.key: entry.value for entry in tensor.external_data}
+            file = path.parent / held.get("location", "")
+            wanted = int(held.get("offset", 0) or 0) + int(held.get("length", 0) or 0)
+            if not file.is_file() or file.stat().st_size < wanted:
+                state = "is truncated" if file.is_file() else "is missing"
+                raise UsageError(f"its file of weights {file.name} {state}", str(path), "put the whole file beside it")
+            external.add(file)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = _ports([i for i in model.graph.input if i.name not in weights])
+    return Signature(inputs, _ports(model.graph.output), tuple(sorted(external)))
+
+
+def _ports(values: Sequence[Any]) -> tuple[Port, ...]:
+    import onnx
+
+    ports = []
+    for item in values:
+        if not item.type.HasField("tensor_type"):
+            ports.append(Port(item.name, "", None))
+            continue
+        held = item.type.tensor_type
+        text = held.elem_type == onnx.TensorProto.STRING
+        dtype = "str" if text else str(onnx.helper.tensor_dtype_to_np_dtype(held.elem_type)) if held.elem_type else ""
+        shape: tuple[int | str, ...] | None = None
+        if held.HasField("shape"):
+            shape = tuple(
+                d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else d.dim_param or "?"
+                for d in held.shape.dim
+            )
+        ports.append(Port(item.name, dtype, shape))
+    return tuple(ports)

@@ -1,0 +1,80 @@
+"""The text of the candidate.toml that `init` writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from verify.graphs.signature import Port, Signature
+from verify.targets import PRECISIONS
+
+
+def document(
+    model: str, path: str, target: str, graph: Signature, shapes: Mapping[str, tuple[int, ...]], ran: bool
+) -> str:
+    """A commented candidate.toml; `path` is the ONNX file relative to it, `ran` whether the model ran with `shapes`."""
+    quoted = json.dumps(path)
+    lines = [
+        "# Written by npu-verify init. Inputs and outputs, as the graph declares them:",
+        *(f"#   input  {port}" for port in graph.inputs),
+        *(f"#   output {port}" for port in graph.outputs),
+        f"model = {json.dumps(model)}",
+        f"target = {json.dumps(target)}",
+        "# Source and graph are the same file, so tier 1 (does the graph match the source?) proves nothing yet.",
+        '# Name what the graph was exported from: source = "build.py:source", a function that returns a torch module',
+        "# (in eval mode), a callable on dicts of arrays, or the path of another .onnx file.",
+        f"source = {quoted}",
+        f"graph = {quoted}",
+        "# RANDOM inputs, to make a start: they say little about real data. Put real ones there: .npz files, whose",
+        '# members are the input names, ONNX test_data_set_* folders, or "build.py:cases".',
+        'cases = "cases/*.npz"',
+    ]
+    if not ran:
+        lines.append("# The model did not run on them, or gave no finite numbers: real cases come first.")
+    for port in graph.inputs:
+        lines += ["", *_input(port, shapes[port.name])]
+    lines += [
+        "",
+        "# Without a score, tier 3 measures agreement with the source. A score of the task itself is better:",
+        "# [accuracy]",
+        '# score = "build.py:score"       # score(expected, outputs) -> 0 to 1, higher is better',
+        '# cases = "build.py:samples"     # some hundreds of labelled cases',
+        "# margin = 0.01                  # the loss that the product can bear",
+        "",
+        "[variant.cpu-fused]             # onnxruntime with every optimisation, on this machine",
+        'target = "cpu"',
+        'precision = "fp32"',
+    ]
+    for name, precision in (("fp16", "fp16"), ("int8", "w8a8")):
+        if precision not in PRECISIONS[target] or (target == "cpu" and name == "fp16"):
+            continue
+        lines += ["", f"[variant.{name}]", f'precision = "{precision}"']
+        if precision == "w8a8":
+            lines.append('calibration = "calibration/*.npz"   # RANDOM too: ranges need real data')
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def _input(port: Port, shape: tuple[int, ...]) -> list[str]:
+    lines = [f"[input.{_key(port.name)}]"]
+    symbols = [str(axis) for axis in port.shape or () if isinstance(axis, str)]
+    if port.shape is None:
+        lines.append("# The graph does not declare its shape; the cases hold a single number.")
+    elif symbols:
+        lines.append(
+            f"# An NPU needs fixed shapes: {', '.join(symbols)} got a small size here, the graph leaves it open."
+        )
+        lines.append(f"shape = {list(shape)}")
+    if len(shape) == 4 and port.dtype == "float32":
+        lines += [
+            "# An image? Say how the application feeds it, and it is normalised once, in the right place:",
+            '# layout = "nchw"               # or "nhwc"',
+            "# mean = [123.675, 116.28, 103.53]",
+            "# std = [58.395, 57.12, 57.375]",
+            '# color = "rgb"',
+        ]
+    return lines
