@@ -32,7 +32,7 @@ def measured(
     """One stamped measurement; `part`, `op` and `node` go to its place."""
     place = {key: more.pop(key) for key in ("part", "op", "node") if key in more}
     where = Where(tensor, case, leg, **place)
-    return Measurement(where, metric, value, **{"n": 384, **more}, checker=checker, tier=TIERS[leg])
+    return Measurement(where, metric, float(value), **{"n": 384, **more}, checker=checker, tier=TIERS[leg])
 
 
 def plain(leg: str, error: float) -> list[Measurement]:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from verify.core import Measurement, Outcome, Tier, Where
-from verify.policy import Policy
+from verify.core import Measurement, Outcome, Tier, UsageError, Where
+from verify.limits import Limit
+from verify.policy import REQUIRED, Policy
 from verify.verdict import Finding, LegVerdict, TierVerdict, Verdict
 
 
@@ -56,12 +57,20 @@ def to_document(run: Run) -> dict[str, Any]:
 
 
 def from_document(document: Mapping[str, Any]) -> Run:
-    """The run that `to_document` wrote."""
+    """The run that `to_document` wrote; raises UsageError for anything else."""
+    try:
+        return _run(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"not a stored run: {error!r}", "run.json", "run the check again") from None
+
+
+def _run(document: Mapping[str, Any]) -> Run:
     legs = tuple(LegRecord(**{**leg, "tier": Tier(leg["tier"])}) for leg in document["legs"])
     measurements = tuple(_measurement(item) for item in document["measurements"])
     fields = {k: v for k, v in document.items() if k in Run.__dataclass_fields__}
     for name in ("exhausted", "notes"):
         fields[name] = tuple(fields[name])
+    fields["budgets"] = {metric: float(value) for metric, value in document["budgets"].items()}
     fields["ran"] = {checker: tuple(held) for checker, held in document["ran"].items()}
     return Run(**{**fields, "legs": legs, "measurements": measurements})
 
@@ -99,14 +108,10 @@ def finding_id(m: Measurement) -> str:
 
 def judge_one(m: Measurement, run: Run, policy: Policy, today: datetime.date) -> Judged:
     """Pass is `value <= limit`; with an interval, its upper end. No limit at all is a fail."""
-    budget = run.budgets.get(f"{m.checker}.{m.metric}")
-    limit = policy.limit(m.checker, m.metric, run.precision)
-    if budget is not None:
-        value, origin, action = budget, "declared by the candidate", "fail"
-    elif limit is None:
+    limit = _limit(m, run, policy)
+    if limit is None:
         return Judged(m, float("nan"), "no limit is known for this metric", "fail")
-    else:
-        value, origin, action = limit.value, limit.origin, limit.action
+    value, origin, action = limit.value, limit.origin, limit.action
     if action == "report":
         return Judged(m, value, origin, "report")
     low, high = m.interval if m.interval else (m.value, m.value)
@@ -120,6 +125,15 @@ def judge_one(m: Measurement, run: Run, policy: Policy, today: datetime.date) ->
         if waiver.covers(finding_id(m), m.value, today):
             return Judged(m, value, origin, "fail", f"waived until {waiver.until}: {waiver.reason}")
     return Judged(m, value, origin, "fail")
+
+
+def _limit(m: Measurement, run: Run, policy: Policy) -> Limit | None:
+    """The policy's limit; a candidate's budget makes a gate of what is only stated, and never loosens what denies."""
+    held = policy.limit(m.checker, m.metric, run.precision)
+    budget = run.budgets.get(f"{m.checker}.{m.metric}")
+    if budget is None or (held is not None and held.action == "fail" and not budget < held.value):
+        return held
+    return Limit(budget, "declared by the candidate")
 
 
 def judge(run: Run, policy: Policy, today: datetime.date | None = None) -> Verdict:
@@ -153,7 +167,12 @@ def judge(run: Run, policy: Policy, today: datetime.date | None = None) -> Verdi
         measurements=run.measurements,
         environment=run.environment,
         notes=tuple(notes),
-        policy={"name": policy.name, "sha256": policy.sha256, "waivers": [asdict(w) for w in policy.waivers]},
+        policy={
+            "name": policy.name,
+            "sha256": policy.sha256,
+            "require": list(policy.require),
+            "waivers": [{**asdict(w), "until": w.until.isoformat()} for w in policy.waivers],
+        },
         run=run.folder,
     )
     return dataclasses.replace(verdict, next_steps=next_steps(verdict, judged, run))
@@ -161,12 +180,20 @@ def judge(run: Run, policy: Policy, today: datetime.date | None = None) -> Verdi
 
 def _tier(tier: Tier, run: Run, policy: Policy, judged: list[Judged]) -> TierVerdict:
     legs = tuple(_leg(leg, run, policy, judged) for leg in run.legs if leg.tier is tier)
-    reasons = tuple(dict.fromkeys(leg.reason for leg in legs if leg.reason))
+    reasons = tuple(dict.fromkeys(leg.reason or _beyond(leg) for leg in legs if leg.outcome is not Outcome.PASSED))
     if any(leg.outcome is Outcome.FAILED for leg in legs):
         return TierVerdict(Outcome.FAILED, reasons, legs)
     if not legs or any(leg.outcome is Outcome.INCONCLUSIVE for leg in legs):
         return TierVerdict(Outcome.INCONCLUSIVE, reasons or ("nothing was measured",), legs)
     return TierVerdict(Outcome.PASSED, reasons, legs)
+
+
+def _beyond(leg: LegVerdict) -> str:
+    from verify.reports import pair
+
+    worst = leg.worst or {}
+    value, limit = pair(worst["value"], worst["limit"])
+    return f"{leg.name}: {worst['where']}: {worst['metric']} = {value}, limit {limit}"
 
 
 def _leg(leg: LegRecord, run: Run, policy: Policy, judged: list[Judged]) -> LegVerdict:
@@ -180,14 +207,15 @@ def _leg(leg: LegRecord, run: Run, policy: Policy, judged: list[Judged]) -> LegV
         return LegVerdict(leg.name, Outcome.INCONCLUSIVE, None, leg.missing)
     if any(j.state == "fail" and not j.waived for j in mine):
         return LegVerdict(leg.name, Outcome.FAILED, worst)
-    missing = [name for name in policy.require if leg.name in run.ran.get(name, ()) and name in run.crashed]
+    missing = [name for name in policy.require if name in run.crashed and leg.name in (run.ran.get(name) or [leg.name])]
     if missing:
         return LegVerdict(leg.name, Outcome.FAILED, worst, f"{missing[0]} did not run: {run.crashed[missing[0]]}")
     seen = {j.measurement.checker for j in mine}
     silent = [name for name in policy.require if leg.name in run.ran.get(name, ()) and name not in seen]
     if silent:
         return LegVerdict(leg.name, Outcome.INCONCLUSIVE, worst, f"{', '.join(silent)} measured nothing")
-    unheard = [name for name in policy.require if name not in run.ran]
+    heard = {m.checker for m in run.measurements} | set(REQUIRED)  # a plugin has no legs that it must measure, but some
+    unheard = [name for name in policy.require if name not in run.ran or name not in heard]
     if unheard:
         return LegVerdict(leg.name, Outcome.INCONCLUSIVE, worst, f"{', '.join(unheard)} did not run: check again")
     undecided = [j for j in mine if j.state == "undecided"]

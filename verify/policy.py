@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from verify.limits import LIMITS, Limit
 from verify.limits import limit as built_in
 from verify.schemas import lift, stamp
 from verify.store import file_digest
+from verify.toml import nearest, only, read_toml, texts, value
 
 REQUIRED = (
     "structure",
@@ -66,41 +66,39 @@ class Policy:
         """The limit in force: the tighter of the built-in one and the policy's; None means never passed."""
         base = built_in(checker, metric, precision)
         own = self.limits.get((checker, metric), {})
-        value = own.get(precision, own.get("*"))
-        if value is None:
+        mine = own.get(precision, own.get("*"))
+        if mine is None:
             return base
         if base is None or base.action == "report":
-            return Limit(value, f"policy {self.name}")
-        return Limit(min(value, base.value), f"policy {self.name}", "fail")
+            return Limit(mine, f"policy {self.name}")
+        return Limit(min(mine, base.value), f"policy {self.name}", "fail")
 
 
 def _read(path: Path) -> Policy:
-    from verify.toml import read_toml
-
     document = read_toml(path)
     document.setdefault("schema", stamp("policy"))
     document = lift(document, "policy", str(path))
-    for key in document:
-        if key not in KEYS:
-            raise UsageError(f"unknown key {key!r}", str(path), _nearest(key, KEYS))
+    only(document, KEYS, str(path))
     known = _known_checkers()
-    require = tuple(document.get("require", REQUIRED))
+    require = texts(document, "require", str(path)) if "require" in document else REQUIRED
     for name in require:
         if name not in known:
-            raise UsageError(f"requires the unknown checker {name!r}", str(path), _nearest(name, known))
+            raise UsageError(f"requires the unknown checker {name!r}", str(path), nearest(name, known))
     limits = {}
-    for checker, metrics in document.get("limit", {}).items():
-        for metric, value in metrics.items():
-            limits[checker, metric] = _limit(path, checker, metric, value)
-    waivers = tuple(_waiver(path, item) for item in document.get("waiver", ()))
-    return Policy(document.get("name", path.stem), require, limits, waivers, file_digest(path))
+    tables = value(document, "limit", dict, {}, str(path))
+    only(tables, (*known, "compare"), f"{path}, [limit]")
+    for checker in tables:
+        for metric, held in value(tables, checker, dict, {}, f"{path}, [limit]").items():
+            limits[checker, metric] = _limit(path, checker, metric, held)
+    waivers = tuple(_waiver(path, item) for item in value(document, "waiver", list, [], str(path)))
+    return Policy(value(document, "name", str, path.stem, str(path)), require, limits, waivers, file_digest(path))
 
 
-def _limit(path: Path, checker: str, metric: str, value: Any) -> Mapping[str, float]:
-    by_precision = value if isinstance(value, Mapping) else {"*": value}
+def _limit(path: Path, checker: str, metric: str, held: Any) -> Mapping[str, float]:
+    by_precision = held if isinstance(held, Mapping) else {"*": held}
     for precision, number in by_precision.items():
         where = f"{path}, [limit.{checker}] {metric}"
-        if not isinstance(number, int | float) or number != number:
+        if isinstance(number, bool) or not isinstance(number, int | float) or number != number:
             raise UsageError(f"{number!r} is not a number", where, "write a number")
         base = built_in(checker, metric, precision)
         if base is not None and base.action != "report" and number > base.value:
@@ -108,7 +106,7 @@ def _limit(path: Path, checker: str, metric: str, value: Any) -> Mapping[str, fl
             raise UsageError(f"{number:g} is looser than the built-in limit", where, do)
         if base is None and (checker, metric) not in LIMITS and checker in REQUIRED:
             near = [m for c, m in LIMITS if c == checker]
-            raise UsageError(f"{checker} has no metric {metric!r}", where, _nearest(metric, near))
+            raise UsageError(f"{checker} has no metric {metric!r}", where, nearest(metric, near))
     return {str(k): float(v) for k, v in by_precision.items()}
 
 
@@ -122,11 +120,7 @@ def _waiver(path: Path, item: Mapping[str, Any]) -> Waiver:
         raise UsageError(f"a waiver lacks {error}", str(path), do) from None
     except (ValueError, TypeError) as error:
         raise UsageError(f"a waiver is unreadable: {error}", str(path), do) from None
-    for key in item:
-        if key not in Waiver.__dataclass_fields__:
-            raise UsageError(
-                f"a waiver has the unknown key {key!r}", str(path), _nearest(key, Waiver.__dataclass_fields__)
-            )
+    only(item, Waiver.__dataclass_fields__, f"{path}, [[waiver]]")
     if waiver.finding.partition("/")[0] in UNWAIVABLE or not abs(waiver.value) < float("inf"):
         raise UsageError(f"{waiver.finding} up to {waiver.value} cannot be waived", str(path), "remove it")
     return waiver
@@ -136,8 +130,3 @@ def _known_checkers() -> list[str]:
     from importlib.metadata import entry_points
 
     return sorted({entry.name for entry in entry_points(group="verify.checkers")} | set(REQUIRED))
-
-
-def _nearest(word: str, known: Any) -> str:
-    near = get_close_matches(word, list(known), 1, 0.5)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"

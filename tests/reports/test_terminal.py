@@ -49,7 +49,8 @@ def test_a_failed_report_starts_with_why_then_suspects_then_the_table() -> None:
 
 def test_the_worst_case_stands_for_the_others_and_advice_is_given_once() -> None:
     text = render(verdict(made.failed))
-    norm = "  /layers.3/norm2/LayerNormalization_output_0: relative_l2 = 1.04, limit 0.999 [layers, tier 2, graph~simulator, case text1]"
+    norm = "  /layers.3/norm2/LayerNormalization_output_0: relative_l2 = 1.04, limit 0.999"
+    norm += " [layers, tier 2, graph~simulator, case text1]"
     assert norm + " (worst of 2 cases)" in text.splitlines()
     assert "and 2 more (--verbose)" in text  # 7 places, 5 shown
     assert text.count("Reproduce: ") == 1
@@ -64,7 +65,9 @@ def test_verbose_shows_every_finding_with_its_id() -> None:
 
 
 def test_a_waived_limit_is_never_shown_as_if_it_held() -> None:
-    finding = Finding("a", "device", "graph~device", "layers", "y", "", "relative_l2", 2.0, 1.0, "", "", "", waived="waived until X")
+    finding = Finding(
+        "a", "device", "graph~device", "layers", "y", "", "relative_l2", 2.0, 1.0, "", "", "", waived="waived until X"
+    )
     given = dataclasses.replace(verdict(made.passed), findings=(finding,))
     text = render(given)
     assert "(1 finding waived)" in text.splitlines()[0]
@@ -81,7 +84,9 @@ def test_hostile_names_stay_on_their_line() -> None:
 
 def test_a_verdict_without_any_leg_says_so() -> None:
     given = verdict(made.passed)
-    empty = {t: dataclasses.replace(v, legs=(), outcome=Outcome.INCONCLUSIVE, reasons=()) for t, v in given.tiers.items()}
+    empty = {
+        t: dataclasses.replace(v, legs=(), outcome=Outcome.INCONCLUSIVE, reasons=()) for t, v in given.tiers.items()
+    }
     text = render(dataclasses.replace(given, tiers=empty, outcome=Outcome.INCONCLUSIVE))
     assert "NOT PROVEN: device (nothing measured)" in text
     assert "nothing was measured" in text

@@ -19,12 +19,17 @@ def blame(tiers: Mapping[Tier, TierVerdict], judged: Sequence[Judged], run: Run)
     failed = {leg.name for tier in tiers.values() for leg in tier.legs if leg.outcome is Outcome.FAILED}
     if not failed:
         return ()
-    if "source~graph" in failed:
-        return (run.referee,) if run.referee else ("export", "reference")
     bad = [j.measurement for j in judged if j.state == "fail" and not j.waived]
+    if not bad and not run.broken:  # a checker crashed: that is no evidence against anybody else
+        return ("undetermined",)
+    if "source~graph" in failed:
+        known = {"source harness": "reference"}  # the report has one word for both sides of the reference
+        return (known.get(run.referee, run.referee),) if run.referee else ("export", "reference")
     chosen = any(_chose_badly(j) for j in judged)
     quantised = run.precision in INTEGER
     simulator, device = "graph~simulator" in failed, "graph~device" in failed
+    if simulator and _has(run, "graph~device") and not device:
+        return ("simulator",)
     if simulator or (device and not _has(run, "graph~simulator")):
         if any(m.checker in ("structure", "coverage") for m in bad) or (failed & set(run.broken)):
             return ("compiler",)
@@ -92,6 +97,10 @@ def next_steps(verdict: Verdict, judged: Sequence[Judged], run: Run) -> tuple[st
             steps.append(advice(softmax.measurement))
         if "precision" in verdict.blame or "quantiser" in verdict.blame:
             steps.append("keep the layers named above in float (hybrid quantisation), or enable another variant")
+        if not steps:
+            steps += [advice(j.measurement) for j in judged if j.state == "fail" and not j.waived][:1]
+        steps += [f"mend the checker {name}, then check again" for name in run.crashed]
+    steps += [advice(j.measurement) for j in judged if j.state == "undecided"][:1]
     for leg in missing:
         if leg.do and leg.do not in steps:
             steps.append(leg.do)

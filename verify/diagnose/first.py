@@ -17,16 +17,24 @@ def first_divergent(judged: Sequence[Judged]) -> Mapping[str, str] | None:
 
     Measurements come in the graph's order within a case, so the first of a kind is the earliest.
     """
-    failing = {j.measurement.where.leg for j in judged if j.state == "fail" and j.measurement.checker != "accuracy"}
+    failing = {
+        j.measurement.where.leg
+        for j in judged
+        if j.state == "fail" and not j.waived and j.measurement.checker != "accuracy"
+    }
     for checker, grain in RANKS:
         for j in judged:
             m = j.measurement
-            if m.checker == checker and m.grain == grain and m.where.leg in failing and j.state in ("fail", "warn"):
+            if m.checker == checker and m.grain == grain and m.where.leg in failing and _diverged(j):
                 return _place(j)
     for j in judged:
-        if j.state == "fail" and j.measurement.checker not in ("accuracy", "agreement"):
+        if _diverged(j) and j.state == "fail" and j.measurement.checker not in ("accuracy", "agreement"):
             return _place(j)
     return None
+
+
+def _diverged(j: Judged) -> bool:
+    return j.state in ("fail", "warn") and not j.waived
 
 
 def _place(j: Judged) -> Mapping[str, str]:
