@@ -233,8 +233,10 @@ def _logs(trial: Trial, stage: Stage, shown: str) -> dict[str, str]:
     moved = {}
     for role, error in trial.missing.items():
         if error.log and Path(error.log).exists():
-            stage.files[f"{role}.log"] = Path(error.log)
-            moved[error.log] = f"{shown}/{role}.log"
+            name = "build.log" if role == "simulator" else f"{role}.log"
+            if error.log not in moved:  # a failed build is the reason for both roles
+                stage.files[name] = Path(error.log)
+                moved[error.log] = f"{shown}/{name}"
     return moved
 
 

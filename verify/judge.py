@@ -94,8 +94,8 @@ class Judged:
 
     @property
     def closeness(self) -> float:
-        """The value over its limit, to rank by; a limit of zero counts as the smallest step above it."""
-        value = self.measurement.value
+        """The value (or its upper bound) over its limit, to rank by; a limit of zero counts as the smallest step above it."""
+        value = self.measurement.interval[1] if self.measurement.interval else self.measurement.value
         if value != value:
             return float("inf")
         return value / self.limit if self.limit > 0 else (0.0 if value <= 0 else float("inf"))
@@ -199,7 +199,7 @@ def _beyond(leg: LegVerdict) -> str:
 def _leg(leg: LegRecord, run: Run, policy: Policy, judged: list[Judged]) -> LegVerdict:
     mine = [j for j in judged if j.measurement.where.leg == leg.name and j.measurement.checker in policy.require]
     gated = [j for j in mine if j.state in ("pass", "fail", "undecided")]
-    top = max(gated, key=lambda j: (j.state == "fail" and not j.waived, j.closeness), default=None)
+    top = max(gated, key=_rank, default=None)
     worst = _worst(top) if top else None
     if leg.name in run.broken:
         return LegVerdict(leg.name, Outcome.FAILED, worst, run.broken[leg.name])
@@ -227,6 +227,12 @@ def _leg(leg: LegRecord, run: Run, policy: Policy, judged: list[Judged]) -> LegV
         if gated
         else LegVerdict(leg.name, Outcome.INCONCLUSIVE, worst, "nothing was measured")
     )
+
+
+def _rank(j: Judged) -> tuple[bool, bool, float]:
+    """What a leg is known by: a denying number before any other, an output's before an inner tensor's, the largest."""
+    inner = j.measurement.grain in ("layer", "isolated")
+    return j.state == "fail" and not j.waived, not inner, j.closeness
 
 
 def _worst(j: Judged) -> Mapping[str, Any]:

@@ -23,9 +23,11 @@ class Agreement:
             scored = trial.scored.get(leg.candidate)
             if scored is None:
                 continue
+            cosines = scored.distance.get("cosine_distance", ())
+            cosine = f"mean cosine to the source {1 - sum(cosines) / len(cosines):.3f}" if cosines else ""
             for key, metric in METRICS.items():
                 values = scored.distance.get(key, ())
                 if values:
                     mean = sum(values) / len(values)
-                    note = f"mean cosine to the source {1 - mean:.3f}" if key == "cosine_distance" else ""
+                    note = "" if key == "top1_flip" else cosine
                     yield Measurement(Where("outputs", "", leg.name), metric, mean, "", "sample", len(values), note=note)

@@ -100,7 +100,8 @@ def next_steps(verdict: Verdict, judged: Sequence[Judged], run: Run) -> tuple[st
         if not steps:
             steps += [advice(j.measurement) for j in judged if j.state == "fail" and not j.waived][:1]
         steps += [f"mend the checker {name}, then check again" for name in run.crashed]
-    steps += [advice(j.measurement) for j in judged if j.state == "undecided"][:1]
+    else:  # once something failed, deciding what is still open changes nothing
+        steps += [advice(j.measurement) for j in judged if j.state == "undecided"][:1]
     for leg in missing:
         if leg.do and leg.do not in steps:
             steps.append(leg.do)
