@@ -276,7 +276,7 @@ def _doctor(options: argparse.Namespace) -> int:
         from dataclasses import asdict
 
         _write(json.dumps([asdict(line) for line in lines]), options.json)
-    return int(any(line.status != "ok" for line in lines))
+    return int(any(line.status in ("missing", "wrong") for line in lines))
 
 
 COMMANDS: dict[str, Callable[[Any], int]] = {
