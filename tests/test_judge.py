@@ -103,6 +103,15 @@ def test_no_legs_no_measurements_no_requirements_never_pass() -> None:
     assert not outcomes(made.but(run, legs=tuple(leg for leg in run.legs if leg.tier is not Tier.DEVICE)))[0].passed
 
 
+@pytest.mark.parametrize("evidence", ["replay", "emulated", "simulator", ""])
+def test_what_is_not_hardware_may_deny_and_never_passes(evidence) -> None:
+    def at(error):
+        legs = tuple(dataclasses.replace(leg, evidence=evidence) for leg in made.CPU_LEGS)
+        return outcomes(changed(made.but(made.passed(), legs=legs), "relative_l2", value=error))[1]["graph~device"]
+
+    assert (at(1e-6), at(0.5)) == (OPEN, F)
+
+
 def test_a_broken_structure_fails_whatever_the_numbers_say() -> None:
     verdict, legs = outcomes(made.but(made.passed(), broken={"graph~device": "output y did not come back"}))
     assert legs["graph~device"] is F
@@ -188,7 +197,7 @@ def test_the_report_is_one_line_of_json_with_waivers_in_it() -> None:
         "coverage",
         "power",
     }
-    assert document["tiers"]["device"]["reasons"][0].startswith("graph~simulator: /layers.5/norm2")
+    assert document["tiers"]["device"]["reasons"][0].startswith("graph~simulator: embedding: relative_l2 = 1.03, limit")
 
 
 def test_judge_one_ranks_nan_and_zero_limits_as_the_furthest() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from verify.bundle import checked
 from verify.core import Accuracy, Candidate, InputSpec, UsageError, Variant
 from verify.targets import BUILDERS, PRECISIONS, builder_of, integer
 from verify.toml import nearest, numbers, only, read_toml, texts, value
@@ -24,6 +25,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 def load(path: str | Path, variant: str | None = None) -> Candidate:
     """One variant of a candidate.toml; `variant` may be left out when there is only one. Raises UsageError."""
     path, document = _read(path)
+    checked(path.parent)
     found = list(_variants(path, document))
     if variant is None:
         if len(found) > 1:

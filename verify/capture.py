@@ -16,6 +16,7 @@ from verify.backends.source import SourceBackend
 from verify.cases import digest_cases, load_calibration, load_cases, prepare, rknn_input_settings, score_cases
 from verify.core import Artifact, Build, Candidate, Case, Missing, NotComparable, Recording, Tensors
 from verify.graphs import info
+from verify.graphs.signature import signature
 from verify.plan import LAYER_CASES, Plan
 from verify.protocols import LiveBuild, Session, load
 from verify.scoring import score
@@ -53,6 +54,8 @@ def graph_of(stage: Stage) -> Artifact:
             text = " ".join(str(warning.message).split())[:200]
             stage.notes.append(f"the exporter froze something that depends on data: {text}")
     stage.files["graph.onnx"] = path
+    for weights in signature(path).external:
+        stage.files[str(weights.relative_to(path.parent))] = weights
     return Artifact("graph", path, file_digest(path))
 
 
@@ -83,7 +86,10 @@ def references(stage: Stage, graph: Artifact, source: Session) -> None:
         def of_graph(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
             return plain.run(prepare(candidate, case.inputs)), {}, {"inputs": case.inputs}
 
-        stage.recordings["source"] = record(stage, "source", of_source, "reference")
+        evidence = getattr(source, "evidence", "reference")
+        if evidence == "replay":
+            stage.notes.append("the source model is not here: its outputs are those that were recorded with the bundle")
+        stage.recordings["source"] = record(stage, "source", of_source, evidence)
         stage.recordings["graph"] = record(stage, "graph", of_graph, "reference")
     if indexed or (stage.plan.layers and candidate.variant.builder == "rknn"):
         some = len(stage.cases) if indexed else LAYER_CASES

@@ -200,11 +200,13 @@ def _nothing(verdict: Verdict) -> bool:
 
 
 def _judge(options: argparse.Namespace) -> int:
+    from verify.bundle import checked
     from verify.judge import from_document, judge
     from verify.policy import Policy
     from verify.schemas import read
 
     _writable(options.json)
+    checked(options.run)
     run = from_document(read(options.run / "run.json", "run"))
     verdict = judge(run, Policy.load(options.policy) if options.policy else Policy())
     _show([verdict], options)

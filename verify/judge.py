@@ -11,6 +11,7 @@ from typing import Any
 from verify.core import Measurement, Outcome, Tier, UsageError, Where
 from verify.limits import Limit
 from verify.policy import REQUIRED, Policy
+from verify.trial import PROOF
 from verify.verdict import Finding, LegVerdict, TierVerdict, Verdict
 
 
@@ -94,7 +95,7 @@ class Judged:
 
     @property
     def closeness(self) -> float:
-        """The value (or its upper bound) over its limit, to rank by; a limit of zero counts as the smallest step above it."""
+        """The value (or its upper bound) over its limit, to rank by; over a limit of zero it is infinite."""
         value = self.measurement.interval[1] if self.measurement.interval else self.measurement.value
         if value != value:
             return float("inf")
@@ -222,11 +223,12 @@ def _leg(leg: LegRecord, run: Run, policy: Policy, judged: list[Judged]) -> LegV
     if undecided:
         note = undecided[0].measurement.note
         return LegVerdict(leg.name, Outcome.INCONCLUSIVE, worst, f"{undecided[0].measurement.where}: {note}")
-    return (
-        LegVerdict(leg.name, Outcome.PASSED, worst)
-        if gated
-        else LegVerdict(leg.name, Outcome.INCONCLUSIVE, worst, "nothing was measured")
-    )
+    if not gated:
+        return LegVerdict(leg.name, Outcome.INCONCLUSIVE, worst, "nothing was measured")
+    if not leg.name.endswith("~simulator") and leg.evidence not in PROOF:  # it may deny, as above, and never passes
+        what = f"{leg.evidence or 'unknown'} evidence proves nothing about the hardware"
+        return LegVerdict(leg.name, Outcome.INCONCLUSIVE, worst, what)
+    return LegVerdict(leg.name, Outcome.PASSED, worst)
 
 
 def _rank(j: Judged) -> tuple[bool, bool, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import os
 import shutil
 import tempfile
@@ -16,6 +15,7 @@ from typing import Any
 from verify.core import UsageError
 from verify.policy import UNWAIVABLE, Policy
 from verify.schemas import stamp
+from verify.toml_out import string
 
 LONGEST = 366  # days: a waiver that outlives a year is a policy, and belongs into code review (house choice)
 
@@ -35,8 +35,8 @@ def waive(
         raise UsageError("the reason has line breaks or control characters", "--reason", "write it on one line")
     value = _value(report, finding)
     entry = (
-        f"[[waiver]]\nfinding = {_string(finding)}\nuntil = {day.isoformat()}\n"
-        f"reason = {_string(reason.strip())}\nvalue = {value!r}\n"
+        f"[[waiver]]\nfinding = {string(finding)}\nuntil = {day.isoformat()}\n"
+        f"reason = {string(reason.strip())}\nvalue = {value!r}\n"
     )
     _append(policy, entry)
     again = f"npu-verify judge {report.get('run') or 'RUN'} --policy {policy}"
@@ -75,11 +75,6 @@ def _value(report: Mapping[str, Any], finding: str) -> float:
             f"{finding!r} cannot be waived: where names, shapes or finiteness break, no number counts", "waive", do
         )
     return max(worst)
-
-
-def _string(text: str) -> str:
-    """A TOML basic string: JSON's escapes are TOML's, but for DEL, which TOML wants escaped."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _append(policy: Path, entry: str) -> None:

@@ -1,4 +1,4 @@
-"""The source model: a torch module, a callable on dicts of arrays, or an ONNX file."""
+"""The source model: a torch module, a callable, an ONNX file, or a folder of what it once returned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from verify.backends import _ort
-from verify.core import Artifact, Candidate, NotComparable, Tensors, UsageError
+from verify.core import Artifact, Candidate, Missing, NotComparable, Tensors, UsageError
 from verify.graphs.signature import Signature, signature
 from verify.protocols import Session
 
@@ -28,7 +28,9 @@ class SourceBackend:
         graph = signature(artifact.path)
         found = source(candidate)
         where = f"{candidate.name}, source"
-        if isinstance(found, Path):
+        if isinstance(found, Path) and found.is_dir():
+            yield Recorded(found, where)
+        elif isinstance(found, Path):
             yield _onnx(found, graph, where)
         elif is_module(found):
             from verify.backends._torch import TorchSession
@@ -104,6 +106,25 @@ class CallableSession:
             result = self.function({name: np.array(value) for name, value in feeds.items()})
         held = by_name(result, self.graph) or named(flat(result), self.graph, self.where)
         return {name: np.array(value) for name, value in held.items()}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What the source once returned, as a bundle carries it (verify.pack)."""
+
+    folder: Path
+    where: str
+    evidence: str = "replay"
+
+    def run(self, feeds: Tensors) -> Tensors:
+        """Raises UsageError for inputs that were never recorded, and for a damaged recording."""
+        from verify.backends.replay import ReplaySession
+
+        try:
+            return ReplaySession(self.folder, self.where).run(feeds)
+        except Missing as error:
+            do = "a bundle can only be asked what it was packed with; pack it again with these inputs among its cases"
+            raise UsageError(error.what, error.where, do) from None
 
 
 @dataclass(frozen=True)

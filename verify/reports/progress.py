@@ -39,7 +39,8 @@ class _Step:
         if self.total and self.done:
             return f"{_time(elapsed / self.done * (self.total - self.done))} left"
         if self.done:
-            return f"{self.done / elapsed:.3g} a second" if elapsed > 0 else ""
+            each = elapsed / self.done
+            return f"{each:.2g} s each" if each > 1 else f"{1 / each:.3g} a second" if each > 0 else ""
         if share is None or not self.expected:
             return ""
         return f"{_time(self.expected - elapsed)} left" if share < 1 else "longer than usual"
