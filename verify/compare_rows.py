@@ -12,7 +12,7 @@ from verify.compared import DIFFERS, NOT_COMPARABLE, WITHIN, Row
 from verify.core import Array, NotComparable
 from verify.indices import value_lost
 from verify.limits import limit
-from verify.metrics import Difference, by_axis, difference, unequal
+from verify.metrics import SLOTS, Difference, by_slot, difference, outliers, unequal
 from verify.targets import integer
 
 if TYPE_CHECKING:
@@ -23,10 +23,6 @@ METRICS = ("relative_l2", "max_over_rms", "nonfinite")
 EXPLAINED = 0.1
 #: Fewer elements than this show no factor: one number is always a multiple of another.
 FEW = 8
-#: Slots are rows of a batch only up to here; beyond it the first axis is something else (tokens, boxes).
-SLOTS = 4096
-#: A slot's own error is measured against at least this share of the whole tensor's rms: less is one rounding of fp16.
-SLOT_FLOOR = 1e-3
 #: The values that indices point into, and the axis.
 Pointed: TypeAlias = tuple[Array, int]
 
@@ -158,9 +154,10 @@ def _slots(wanted: Array, got: Array, d: Difference, precision: str) -> Iterator
     """Batch slots beyond the limit, or far worse than the others, named: the mean over a batch hides them."""
     if wanted.ndim < 2 or not 1 < wanted.shape[0] <= SLOTS or wanted.dtype.kind != "f" or d.n < wanted.size:
         return
-    each = by_axis(wanted, got, 0, scale_floor=SLOT_FLOOR * d.rms)
+    each = by_slot(wanted, got)
     bad = ~(each <= bound("relative_l2", precision)[0])
-    bad |= _alone(wanted, got, each, precision)
+    held = limit("layers", "slot_outlier", precision)
+    bad |= ~(outliers(each, wanted) <= (held.value if held else -1.0))
     slots = np.flatnonzero(bad)
     if 0 < len(slots) < len(each):
         worst = np.abs(got.astype(np.float64) - wanted.astype(np.float64)).reshape(len(each), -1).max(1)
@@ -168,15 +165,6 @@ def _slots(wanted: Array, got: Array, d: Difference, precision: str) -> Iterator
         largest = " / ".join(f"{w:.2g}" for w in worst[:8]) + (" / ..." if len(worst) > 8 else "")
         many = f"{len(slots)} of {len(each)} slots are beyond the limit"
         yield f"batch index {names}: {many} (worst element by slot: {largest})"
-
-
-def _alone(wanted: Array, got: Array, each: Array, precision: str) -> Array:
-    """Slots whose error is large and many times that of the others, in size and in proportion."""
-    held, large = limit("compare", "slot_ratio", precision), limit("compare", "relative_l2", "fp16")
-    if held is None or large is None or precision == "exact":
-        return np.zeros(len(each), bool)
-    error = np.sqrt(np.mean((got.astype(np.float64) - wanted).reshape(len(each), -1) ** 2, axis=1))
-    return np.asarray((error > held.value * np.median(error)) & (each > max(large.value, held.value * np.median(each))))
 
 
 def _indices(name: str, wanted: Array, got: Array, precision: str, values: Array, axis: int) -> Row:

@@ -45,7 +45,10 @@ LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
     ("indices", "value_lost"): LOW,
     ("parity", "relative_l2"): {"*": FP32},
     ("parity", "max_over_rms"): {"*": FP32_WORST},
+    ("parity", "unequal"): {"*": Limit(0, "integers, bool and strings are exact (design, section 10)")},
     ("layers", "relative_l2"): LOW,
+    ("layers", "slot_outlier"): {"*": Limit(10, "slots of one honest batch err alike, within a small factor")},
+    ("layers", "unequal"): {"*": Limit(0, "strings are equal or not")},
     ("layers", "isolated_l2"): {
         **LOW,
         "*": Limit(0.5, "one layer alone loses half of its signal; the vendor's honest int8 layers stay below 0.25", "warn"),
@@ -69,7 +72,6 @@ LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
         "*": Limit(10.0, "10 x the relative limit"),
     },
     ("compare", "nonfinite"): {"*": Limit(0, ZERO)},
-    ("compare", "slot_ratio"): {"*": Limit(10, "batch slots of one honest integer build err alike, within a small factor")},
 }
 
 

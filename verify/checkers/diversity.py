@@ -41,15 +41,17 @@ class Diversity:
             if blocks:
                 axis, pieces = blocks
                 cuts = np.cumsum([extent for _, extent in pieces])[:-1]
-                for (name, _), a, b in zip(pieces, np.split(wanted, cuts, axis), np.split(got, cuts, axis), strict=True):
+                for (name, _), a, b in zip(
+                    pieces, np.split(wanted, cuts, axis), np.split(got, cuts, axis), strict=True
+                ):
                     if varies(a) and not varies(b):
-                        dead.append(f"the block from {name} is {b.flat[0]:.6g} everywhere")
+                        dead.append(f"the block from {name} is {float(b.flat[0]):.6g} everywhere")
             elif varies(wanted) and not varies(got):
-                dead.append(f"it is {got.flat[0]:.6g} everywhere")
+                dead.append(f"it is {float(got.flat[0]):.6g} everywhere")
             yield Measurement(where, "dead_blocks", len(dead), "", "block", got.size, note="; ".join(dead))
         for name, values in seen.items():
             same = all(np.array_equal(values[0], other) for other in values[1:])
             blind = not varies(values[0]) if len(values) == 1 else same
-            note = ("the cases give this output one value only: it cannot tell right from wrong" if blind else "")
+            note = "the cases give this output one value only: it cannot tell right from wrong" if blind else ""
             where = Where(name, "", f"{reference}~{candidate}")
             yield Measurement(where, "blind_outputs", int(blind), n=len(values), note=note)

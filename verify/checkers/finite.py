@@ -13,9 +13,10 @@ from verify.trial import Trial
 def nonfinite(wanted: Array, got: Array) -> tuple[int, int, str]:
     """Elements that are non-finite in one but not alike in the other, those alike in both, and a note that says where.
 
-    Any shapes that agree; integers are always finite.
+    Any shapes that agree; integers are always finite, and strings neither.
     """
-    if got.dtype.kind not in "fc" or wanted.dtype.kind not in "fc":
+    kinds = wanted.dtype.kind, got.dtype.kind
+    if any(kind not in "fciub" for kind in kinds) or not any(kind in "fc" for kind in kinds):
         return 0, 0, ""
     bad_wanted, bad_got = ~np.isfinite(wanted), ~np.isfinite(got)
     both = bad_wanted & bad_got

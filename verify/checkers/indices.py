@@ -8,7 +8,7 @@ import numpy as np
 
 from verify.core import Array, Candidate, Measurement, Recording, RunSpec, Tier, runs
 from verify.graphs.info import INDEX
-from verify.indices import tied
+from verify.indices import tied, value_lost
 from verify.trial import Trial
 
 
@@ -16,7 +16,7 @@ class Indices:
     """`wrong`: indices that point at another value, in the graph's tier, where values are the same on both sides.
 
     `value_lost`: in the device tier, where values carry rounding, by how much of the values' rms the value pointed at
-    is worse than the best.
+    is off; infinite for what is no position, or stands twice.
     """
 
     name, tier = "indices", Tier.GRAPH
@@ -30,7 +30,11 @@ class Indices:
             for leg in trial.legs(tier):
                 for where, wanted, got in trial.pairs(leg.reference, leg.candidate):
                     node = trial.graph.producer.get(where.tensor)
-                    if node is None or node.op not in INDEX or node.outputs.index(where.tensor) != len(node.outputs) - 1:
+                    if (
+                        node is None
+                        or node.op not in INDEX
+                        or node.outputs.index(where.tensor) != len(node.outputs) - 1
+                    ):
                         continue
                     values = self._values(values_by_case[where.case], node.inputs[0])
                     axis = node.axis if node.axis is not None else -1
@@ -42,10 +46,10 @@ class Indices:
                         note = f"{reordered} differ between ties only" if reordered else ""
                         yield Measurement(where, "wrong", wrong, n=wanted.size, note=note)
                     else:
-                        a = np.take_along_axis(values, wanted, axis).astype(np.float64)
-                        b = np.take_along_axis(values, got, axis).astype(np.float64)
-                        rms = float(np.sqrt(np.mean(values.astype(np.float64) ** 2))) or 1.0
-                        yield Measurement(where, "value_lost", float(np.abs(a - b).max()) / rms, n=wanted.size)
+                        lost = value_lost(wanted, got, values, axis)
+                        gone = int(np.isinf(lost).sum())
+                        note = f"{gone} are no positions, or stand twice" if gone else ""
+                        yield Measurement(where, "value_lost", float(lost.max()), n=wanted.size, note=note)
 
     def _values(self, recording: Recording, tensor: str) -> Array:
         for held in (recording.layers, recording.outputs):

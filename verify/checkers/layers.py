@@ -6,13 +6,26 @@ from collections.abc import Collection, Iterator, Mapping
 
 from verify.core import Array, Candidate, Measurement, RunSpec, Tier, Where, runs
 from verify.graphs.info import INDEX, LAYOUT
-from verify.metrics import by_axis, difference
+from verify.metrics import SLOTS, by_slot, difference, outliers, unequal
 from verify.trial import Trial
+
+
+#: Of larger batches only the worst slot is reported; all are measured.
+MANY = 64
+
+
+def _batched(trial: Trial, wanted: Array) -> bool:
+    """Whether the first axis is a batch: more than one slot, and an input has that extent or does not fix its own."""
+    if wanted.ndim < 2 or not 1 < wanted.shape[0] <= SLOTS:
+        return False
+    firsts = [trial.graph.shapes.get(name, (None,))[:1] for name in trial.graph.inputs]
+    return any(first in ((None,), wanted.shape[:1]) for first in firsts)
 
 
 class Layers:
     """Relative L2 error of outputs, of their batch slots, and of every inner tensor that the build's dumps show.
 
+    `slot_outlier` says how many times worse a batch slot is than the median one.
     relative L2 = |got - wanted| / |wanted|. What lies below the format's resolution counts as the resolution:
     the quantiser's step where the build states one.
     """
@@ -25,12 +38,14 @@ class Layers:
     def check(self, trial: Trial) -> Iterator[Measurement]:
         for leg in trial.legs(self.tier):
             for where, wanted, got in trial.pairs(leg.reference, leg.candidate):
-                if wanted.dtype.kind in "fiub" and where.op not in INDEX:
-                    yield self._measure(where, wanted, got, "tensor", 0.0)
-                    if wanted.ndim > 1 and wanted.shape[0] > 1:
-                        for slot, value in enumerate(by_axis(wanted, got, 0)):
-                            place = Where(where.tensor, where.case, where.leg, f"slot {slot}", where.op, where.node)
-                            yield Measurement(place, "relative_l2", float(value), "", "slot", wanted[slot].size)
+                if where.op in INDEX:
+                    continue
+                if wanted.dtype.kind in "SUO":
+                    yield Measurement(where, "unequal", unequal(wanted, got)[0], n=wanted.size)
+                    continue
+                yield self._measure(where, wanted, got, "tensor", 0.0)
+                if _batched(trial, wanted):
+                    yield from self._slots(where, wanted, got)
         scales = trial.build.scales if trial.build else {}
         for where, wanted, got, layer in trial.layers():
             if wanted.dtype.kind == "f" and where.op not in LAYOUT:
@@ -38,8 +53,19 @@ class Layers:
                 yield self._measure(where, wanted, got, "layer", step, f"compiled layer {layer}: ")
                 alone = self._isolated(trial, where.case).get(layer)
                 if alone is not None:
-                    note = f"compiled layer {layer}: alone, fed with the optimised graph's own inputs (the vendor's figure)"
+                    fed = "alone, fed with the optimised graph's own inputs (the vendor's figure)"
+                    note = f"compiled layer {layer}: {fed}"
                     yield Measurement(where, "isolated_l2", alone, grain="isolated", n=wanted.size, note=note)
+
+    def _slots(self, where: Where, wanted: Array, got: Array) -> Iterator[Measurement]:
+        each = by_slot(wanted, got)
+        worse_by = outliers(each, wanted)
+        shown = range(len(each)) if len(each) <= MANY else [int(each.argmax())]  # argmax finds NaN first
+        for slot, value, worse in ((i, each[i], worse_by[i]) for i in shown):
+            place = Where(where.tensor, where.case, where.leg, f"slot {slot}", where.op, where.node)
+            yield Measurement(place, "relative_l2", float(value), "", "slot", wanted[slot].size)
+            note = f"{worse:.3g} times the error of the batch's median slot"
+            yield Measurement(place, "slot_outlier", float(worse), "", "slot", wanted[slot].size, note=note)
 
     def _isolated(self, trial: Trial, case: str) -> Mapping[str, float]:
         """Each compiled layer's own relative error, as the toolkit's accuracy analysis states it."""

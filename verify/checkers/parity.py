@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from verify.core import Candidate, Measurement, RunSpec, Tier, runs
+from verify.core import Candidate, Measurement, NotComparable, RunSpec, Tier, runs
 from verify.graphs.info import INDEX
-from verify.metrics import difference
+from verify.metrics import difference, unequal
 from verify.trial import Trial
 
 
 class Parity:
-    """Relative L2 error and worst element over the tensor's rms, per output, case and, for several, batch slot."""
+    """Per output and case: relative L2 error, worst element over the tensor's rms; what is no float must be equal."""
 
     name, tier = "parity", Tier.GRAPH
 
@@ -21,9 +21,17 @@ class Parity:
     def check(self, trial: Trial) -> Iterator[Measurement]:
         for leg in trial.legs(self.tier):
             for where, wanted, got in trial.pairs(leg.reference, leg.candidate):
-                if wanted.dtype.kind not in "fiub" or where.op in INDEX:
+                if where.op in INDEX:
                     continue
-                d = difference(wanted, got)
+                if wanted.dtype.kind in "iubSUO":
+                    count, first = unequal(wanted, got)
+                    note = f"first at index {first}: {got[first]} instead of {wanted[first]}" if count else ""
+                    yield Measurement(where, "unequal", count, n=wanted.size, note=note)
+                    continue
+                try:
+                    d = difference(wanted, got)
+                except NotComparable as error:
+                    raise NotComparable(error.what, f"{leg.name}, output {where.tensor}", error.do) from None
                 note = f"worst at index {d.max_index}: {d.max_abs:.4g} apart"
                 if d.gain == d.gain and abs(d.gain - 1) > 0.01 and d.relative_l2 > 1e-4:  # parity's own limit
                     note += f"; the candidate is about {d.gain:.4g} times the reference"

@@ -42,7 +42,7 @@ def restore(value: Array, match: Match) -> Array:
     """`value`, a dump of `match.layer`, laid out as the reference's tensor; raises NotComparable for another size."""
     value = np.asarray(value)
     if value.size != math.prod(match.shape):
-        raise NotComparable(f"{value.shape} does not fit {match.shape}", f"compiled layer {match.layer}")
+        raise NotComparable(f"{value.shape} does not fit {match.shape}", f"graph~simulator, layer {match.layer}")
     return value.reshape(match.view).transpose(match.permutation).reshape(match.shape)
 
 
