@@ -147,7 +147,6 @@ class Child:
 
     def _end(self) -> None:
         """Kills whatever is left of the child and of what it started."""
-        self._dead = self._dead or "ended"
         assert self._warden.stdin is not None and self._warden.stdout is not None
         with contextlib.suppress(OSError):
             self._warden.stdin.close()
@@ -163,6 +162,11 @@ class Child:
         if not self._dead:
             with contextlib.suppress(Missing):
                 self.ask({"do": "close"}, limit=GOODBYE)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends the child at once."""
+        self._dead = self._dead or "it was closed"
         self._end()
 
 
@@ -211,7 +215,7 @@ def child(argv: Sequence[str], folder: Path, log: Path, title: str) -> Iterator[
             os.close(for_child)
             os.close(from_child)
         opened = Child(process, requests, answers, log, title)
-        stack.callback(opened._end)
+        stack.callback(opened.kill)
         yield opened
         opened.close()
 

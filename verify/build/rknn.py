@@ -125,8 +125,8 @@ class Toolkit:
         return Missing(self._with_reason(what), self.candidate.name, do, log=str(self.child.log))
 
     def _with_reason(self, what: str) -> str:
-        said = rknn_log.last_error(self.child.log)
-        return f"{what}; its log ends with: {said}" if said and said not in what else what
+        said = "" if " raised " in what else rknn_log.last_error(self.child.log)
+        return f"{what}; the last error in its log: {said}" if said else what
 
 
 class RknnBuilder:
@@ -203,26 +203,24 @@ def _request(
 ) -> dict[str, Any]:
     """The worker's build request; writes the calibration cases, one line of dataset.txt each."""
     settings, precision = dict(candidate.variant.settings.get("rknn", {})), candidate.variant.precision
-    where = f"{candidate.name}, rknn settings"
-    for name in ("target_platform", "quantized_dtype", "float_dtype"):
-        if name in settings:
-            raise UsageError(f"{name} is set by the variant's target and precision", where, f"remove {name}")
-    config = {**settings, "target_platform": candidate.target}
-    dataset = ""
-    if precision == "fp16":
-        config["float_dtype"] = "float16"
-    else:
+    dtype = {"float_dtype": "float16"} if precision == "fp16" else {"quantized_dtype": precision}
+    stated = {"target_platform": candidate.target, **dtype}
+    for name, value in stated.items():
+        if settings.get(name, value) != value:
+            what = f"{name} = {settings[name]!r}, but the variant's target and precision make it {value!r}"
+            raise UsageError(what, f"{candidate.name}, rknn settings", f"remove {name}")
+    config, dataset = {**settings, **stated}, ""
+    if precision != "fp16":
         if not calibration:
             do = 'state calibration = "file.py:function" or "folder/*.npz"'
             raise UsageError(f"precision {precision} needs calibration cases", candidate.name, do)
-        config["quantized_dtype"] = precision
         rows = []
         for number, case in enumerate(calibration):
             row = []
-            for index, value in enumerate(feed(declared, case.inputs)):
+            for index, array in enumerate(feed(declared, case.inputs)):
                 # relative to the child's folder: the toolkit splits each line at spaces and knows no quoting
                 row.append(f"calibration-{number}-{index}.npy")
-                np.save(folder / row[-1], value, allow_pickle=False)
+                np.save(folder / row[-1], array, allow_pickle=False)
             rows.append(" ".join(row))
         dataset = "dataset.txt"
         (folder / dataset).write_text("\n".join(rows) + "\n")

@@ -92,13 +92,20 @@ def _cast(tensor: Tensor, value: Array) -> Array:
     """float64 becomes the declared float32; integers change their width or become float only where no value changes."""
     if value.dtype == tensor.dtype:
         return value
-    cast = value.astype(tensor.dtype)
     floats = value.dtype.kind == "f" and tensor.dtype.kind == "f"
-    whole = value.dtype.kind in "iub" and tensor.dtype.kind in "iubf"
-    if not floats and not (whole and np.array_equal(cast.astype(value.dtype), value)):
+    if not floats and not (
+        value.dtype.kind in "iub" and tensor.dtype.kind in "iubf" and _lossless(value, tensor.dtype)
+    ):
         what = f"dtype {value.dtype}, the graph states {tensor.dtype}"
         raise UsageError(what, f"input {tensor.name}", "feed the graph's own dtype")
-    return cast
+    return value.astype(tensor.dtype)
+
+
+def _lossless(value: Array, dtype: Dtype) -> bool:
+    with np.errstate(invalid="ignore"):  # a cast out of range is what is being looked for
+        cast = value.astype(dtype)
+        # both: int8 -1 survives the way to uint8 and back, int64 2^53 + 1 equals its float64 when compared as such
+        return np.array_equal(cast, value) and np.array_equal(cast.astype(value.dtype), value)
 
 
 def outputs(declared: Signature, found: Sequence[Array]) -> dict[str, Array]:
@@ -120,8 +127,6 @@ def _restored(tensor: Tensor, value: Array) -> Array:
     """
     if tensor.shape == () and value.shape == (1,):
         value = value.reshape(())
-    if tensor.dtype.kind in "iub" and value.dtype != tensor.dtype and np.isfinite(value).all():
-        cast = value.astype(tensor.dtype)
-        if np.array_equal(cast.astype(value.dtype), value):
-            return cast
+    if tensor.dtype.kind in "iub" and value.dtype != tensor.dtype and _lossless(value, tensor.dtype):
+        return value.astype(tensor.dtype)
     return value

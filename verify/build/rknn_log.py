@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from verify.core import LayerRow
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 ROW = re.compile(r"^D RKNN: \[[\d:.]+\] (\d+)\s+(\S+)\s+(\S+)\s+(NPU|CPU|GPU)\s")
-#: Printed by good builds too.
-HARMLESS = ("Unkown op target: 0",)
+#: Lines marked as errors that say nothing: the first is in good builds too, the others head a traceback.
+HARMLESS = re.compile(r"Unkown op target: 0|rknn-toolkit2 version|.*Traceback \(most recent|[=\-^~ ]*$")
 
 QUANTITIES = ("scale", "zero_point", "min", "max", "ori_min", "ori_max")
 Distances = tuple["float | None", "float | None", "float | None", "float | None"]
@@ -33,7 +34,7 @@ def last_error(log: Path) -> str:
     for line in lines(log.read_text(errors="replace")):
         match = re.match(r"E (?:RKNN: )?(?:\[[\d:.]+\] )?(.*)", line)
         text = match.group(1).strip() if match else ""
-        if text and not text.startswith(("File ", "Traceback", *HARMLESS)) and set(text) - set("=-^~ "):
+        if text and not HARMLESS.match(text):
             said = text[:300]
     return said
 
@@ -61,13 +62,15 @@ def compiler(text: str) -> str:
 
 
 def file_names(text: str) -> dict[str, str]:
-    """map_name_to_file.txt: layer names, in the order of the optimised graph, to the stems of their dumps."""
-    names = {}
-    for line in text.splitlines()[2:]:  # a heading and a rule
-        layer, _, file = line.rstrip().rpartition(" ")
-        if file.endswith(".txt"):
-            names[layer.rstrip()] = file.removesuffix(".txt")
-    return names
+    """map_name_to_file.txt: layer names, in the order of the optimised graph, to the stems of their dumps.
+
+    Characters that a file name cannot hold become "_", so two layers may share a file: both are left out.
+    """
+    heading, _, *rows = text.splitlines() or ["", ""]
+    column = heading.find("file_name")  # names may hold spaces, so the columns decide
+    names = {row[:column].rstrip(): row[column:].strip().removesuffix(".txt") for row in rows if row.strip()}
+    count = Counter(names.values())
+    return {layer: stem for layer, stem in names.items() if count[stem] == 1}
 
 
 def error_analysis(text: str, layers: Iterable[str]) -> dict[str, Distances]:
