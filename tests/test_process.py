@@ -53,7 +53,7 @@ while True:
             send({"step": f"step {step}"})
             time.sleep(0.3)
     send({"echo": request, "tmp": os.environ["TMPDIR"], "cwd": os.getcwd()}, blobs[::-1])
-    if do == "close":
+    if do in ("close", "answer and exit"):
         break
 """
 
@@ -121,6 +121,25 @@ def test_death_by_signal_is_named_and_the_log_survives(opened: Child, number: si
 def test_an_exit_without_an_answer_is_told_from_death(opened: Child) -> None:
     with pytest.raises(Missing, match=r"ended without an answer \(exit code 3\) in exit"):
         opened.ask({"do": "exit", "code": 3}, limit=20)
+
+
+def test_an_answer_given_just_before_the_end_counts(opened: Child) -> None:
+    assert opened.ask({"do": "answer and exit"}, limit=20)[0]["echo"]
+    with pytest.raises(Missing, match=r"exit code 0\) in echo"):
+        opened.ask({"do": "echo"}, limit=20)
+
+
+def test_a_limit_may_be_larger_than_the_kernel_counts(opened: Child) -> None:
+    opened.ask({"do": "echo"}, limit=1e12)
+
+
+def test_a_killed_warden_takes_the_child_with_it(opened: Child, mark: str) -> None:
+    opened.ask({"do": "echo"}, limit=20)
+    (warden,) = (int(line.split()[0]) for line in alive(mark) if "warden.py" in line)
+    os.kill(warden, signal.SIGKILL)
+    with pytest.raises(Missing, match="the child went away in hang"):
+        opened.ask({"do": "hang"}, limit=20)
+    assert eventually(lambda: not alive(mark))
 
 
 def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:

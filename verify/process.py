@@ -116,11 +116,12 @@ class Child:
         poll = select.poll()
         poll.register(fd, event)
         poll.register(status, select.POLLIN)
-        ready = dict(poll.poll(max(0.0, end - time.monotonic()) * 1000))
-        if fd in ready:  # first, so that an answer given just before death counts
-            return
-        if ready:
-            raise self._death(step)
+        while (left := end - time.monotonic()) > 0:
+            ready = dict(poll.poll(min(left, 60.0) * 1000))  # a limit may exceed what poll can count
+            if fd in ready:  # first, so that an answer given just before death counts
+                return
+            if ready:
+                raise self._death(step)
         what = f"{self._title} did not return within {limit:g} s in {step}"
         raise Missing(what, log=str(self.log))
 

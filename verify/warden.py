@@ -102,13 +102,6 @@ def guard(parent: int, program: list[str]) -> None:
     signal.set_wakeup_fd(awake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     pid = start(program, libc)
-    held = [int(name) for name in os.listdir("/proc/self/fd")]
-    for fd in held:  # the program's own pipes: their other ends must see them close when the program dies
-        if fd > 2 and fd not in (wake, awake):
-            try:
-                os.close(fd)
-            except OSError:
-                pass
     poll = select.poll()
     poll.register(0, select.POLLIN)
     poll.register(wake, select.POLLIN)

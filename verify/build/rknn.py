@@ -192,7 +192,10 @@ print(json.dumps({{"python": platform.python_version(), **{{n: held[n] for n in 
 @lru_cache(maxsize=8)
 def _versions(interpreter: tuple[str, ...]) -> Mapping[str, str]:
     if len(interpreter) > 1:
-        found: dict[str, str] = json.loads(output([*interpreter, "-c", VERSIONS]))
+        try:
+            found: dict[str, str] = json.loads(output([*interpreter, "-c", VERSIONS]))
+        except (Missing, ValueError) as error:  # the build itself will say what is wrong with it
+            return {"python": f"unknown: {error}"}
         return found
     held = packages()
     return {"python": platform.python_version(), **{name: held[name] for name in NAMED if name in held}}
