@@ -1,0 +1,1 @@
+"""A package, because some test files here share their names with others."""
