@@ -9,7 +9,6 @@ from verify.graphs.info import INDEX, LAYOUT
 from verify.metrics import SLOTS, by_slot, difference, outliers, unequal
 from verify.trial import Trial
 
-
 #: Of larger batches only the worst slot is reported; all are measured.
 MANY = 64
 
@@ -18,7 +17,9 @@ def _batched(trial: Trial, wanted: Array) -> bool:
     """Whether the first axis is a batch: more than one slot, and an input has that extent or does not fix its own."""
     if wanted.ndim < 2 or not 1 < wanted.shape[0] <= SLOTS:
         return False
-    firsts = [trial.graph.shapes.get(name, (None,))[:1] for name in trial.graph.inputs]
+    firsts: list[tuple[int | None, ...]] = [trial.graph.shapes.get(name, (None,))[:1] for name in trial.graph.inputs]
+    for recording in trial.recordings.get("graph", ())[:1]:
+        firsts += [value.shape[:1] for value in recording.integrity.get("inputs", {}).values()]
     return any(first in ((None,), wanted.shape[:1]) for first in firsts)
 
 
