@@ -234,9 +234,11 @@ def run_build(stage: Stage, graph: Artifact, calibration: Sequence[Case], source
 def run_device(stage: Stage, build: Build | None, source: Source) -> None:
     """Run and score what has the final say: this machine's CPU, a board, or the user's own runner."""
     try:
-        with device(stage, build) as (session, evidence):
+        with device(stage, build) as (opened, evidence):
+            session = Fed(stage.candidate, opened)
             with stage.progress.step(f"running {len(stage.cases)} cases on {stage.candidate.target}"):
-                stage.recordings["device"] = record(stage, "device", lambda c: (_run(stage, session, c), {}, {}), evidence)
+                held = record(stage, "device", lambda c: (session.run(c.inputs), {}, {}), evidence)
+                stage.recordings["device"] = held
             scored(stage, source, session, "device", evidence)
     except Missing as error:
         built = build is not None or not stage.candidate.variant.builder
@@ -245,9 +247,16 @@ def run_device(stage: Stage, build: Build | None, source: Source) -> None:
         stage.facts.setdefault("not_comparable", {})["graph~device"] = str(error)
 
 
-def _run(stage: Stage, session: Session, case: Case) -> Tensors:
-    on_npu = stage.candidate.variant.builder == "rknn"  # its mean and std are compiled in
-    return session.run(case.inputs if on_npu else prepare(stage.candidate, case.inputs))
+@dataclass(frozen=True)
+class Fed:
+    """A device's session, fed as the application feeds it: mean and std are applied unless they are compiled in."""
+
+    candidate: Candidate
+    session: Session
+
+    def run(self, feeds: Tensors) -> Tensors:
+        on_npu = self.candidate.variant.builder == "rknn"
+        return self.session.run(feeds if on_npu else prepare(self.candidate, feeds))
 
 
 def _settings(candidate: Candidate) -> Candidate:

@@ -199,10 +199,11 @@ def _declaration(candidate: Candidate, folder: Path, counts: Mapping[str, int]) 
         shown = {k: v or None for k, v in dataclasses.asdict(spec).items() if k != "name"}
         parts.append(table(f"input.{key(name)}", shown))
     accuracy: dict[str, Any] = {"cases": "scored/*.npz" if counts["scored samples"] else None}
+    margin = declared.margin
     if _foreign(candidate):
         parts.append(f"# The score was {_foreign(candidate)}: code, which is not in here. This is the default one.\n")
-    else:
-        accuracy |= {"score": declared.score, "margin": declared.margin}
+        margin = max(margin, Accuracy.margin)  # a narrower one would need more samples than were scored and packed
+    accuracy |= {"score": "agreement" if _foreign(candidate) else declared.score, "margin": margin}
     parts.append(table("accuracy", {**accuracy, "batch": declared.batch, "alpha": declared.alpha}))
     if candidate.budgets:
         parts.append(table("budget", candidate.budgets))
