@@ -1,4 +1,4 @@
-"""The doctor names what is wrong and the command that mends it; the facts of an interpreter are made up where needed."""
+"""The doctor names what is wrong and the command that mends it; facts of an interpreter are made up where needed."""
 
 from __future__ import annotations
 

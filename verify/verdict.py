@@ -95,6 +95,9 @@ class Verdict:
         """The report document of schema npu-verify/report/1, on one line; NaN and infinities are written as strings."""
         return json.dumps(_plain({"schema": SCHEMA, **asdict(self)}), allow_nan=False)
 
+    def __repr__(self) -> str:
+        return f"<Verdict {self.outcome.value} {self.name}>"
+
     def __str__(self) -> str:
         from verify.reports.terminal import render
 

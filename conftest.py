@@ -1,0 +1,3 @@
+"""Settings of the whole test run."""
+
+pytest_plugins = ["pytester"]
