@@ -70,8 +70,12 @@ def read(path: Path) -> GraphInfo:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf raises its own kinds for truncated files
         raise UsageError(f"not a readable ONNX file ({type(error).__name__})", str(path), "export it again") from error
-    try:  # 2 GB is protobuf's limit for a serialised message; larger models keep only their declared shapes
-        inferred = onnx.shape_inference.infer_shapes(model).graph if model.ByteSize() < 2**31 else model.graph
+    try:
+        inferred = model.graph
+        # 2 GB is protobuf's limit for a serialised message; larger models keep only their declared shapes. Exporters
+        # write flatten and view as arithmetic on shapes, which only data propagation sees through.
+        if model.ByteSize() < 2**31:
+            inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except Exception:  # shape inference is a help, not a requirement: blocks then stay unknown
         inferred = model.graph
     constants = {tensor.name for tensor in model.graph.initializer}
