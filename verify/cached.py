@@ -41,14 +41,19 @@ def keep(stage: Stage, key: str, build: Build | None) -> Build | None:
         "unmatched": stage.facts.get("unmatched", {}),
         "scored": {role: asdict(held) for role, held in stage.facts.get("scored", {}).items()},
         "notes": stage.notes,
+        "opened": {str(path): file_digest(path) for path in sorted(stage.opened) if path.is_file()},
     }
     return _restore(stage, stage.store.keep(folder, KIND, key, entry))
 
 
 def load(stage: Stage, key: str) -> Build | None:
-    """The kept build of this key with its recordings, or None; an artefact whose digest changed is not taken up."""
+    """The kept build of this key with its recordings, or None; one whose artefact, or a file that user code had
+    opened, has changed is not taken up."""
     entry = stage.store.find(KIND, key)
     if entry is None:
+        return None
+    opened = json.loads((entry / "entry.json").read_text()).get("opened", {})
+    if any(not Path(name).is_file() or file_digest(Path(name)) != digest for name, digest in opened.items()):
         return None
     build = _restore(stage, entry)
     if file_digest(build.artifact.path) != build.artifact.sha256:

@@ -13,7 +13,16 @@ import numpy as np
 
 from verify.backends.graph import GraphBackend
 from verify.backends.source import SourceBackend
-from verify.cases import digest_cases, load_calibration, load_cases, prepare, rknn_input_settings, score_cases
+from verify.cases import (
+    digest_cases,
+    laid_out,
+    load_calibration,
+    load_cases,
+    prepare,
+    rknn_input_settings,
+    same_file,
+    score_cases,
+)
 from verify.core import Artifact, Build, Candidate, Case, Missing, NotComparable, Recording, Tensors
 from verify.graphs import info
 from verify.graphs.signature import signature
@@ -27,7 +36,10 @@ from verify.usercode import recording_files
 
 @dataclass
 class Stage:
-    """What one capture gathers on its way to a Trial; `files` are what the run folder should hold."""
+    """What one capture gathers on its way to a Trial.
+
+    `files` are what the run folder should hold, `opened` what user code read.
+    """
 
     candidate: Candidate
     plan: Plan
@@ -40,6 +52,7 @@ class Stage:
     facts: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     files: dict[str, Path] = field(default_factory=dict)
+    opened: set[Path] = field(default_factory=set)
 
 
 def graph_of(stage: Stage) -> Artifact:
@@ -78,7 +91,10 @@ def references(stage: Stage, graph: Artifact, source: Session) -> None:
     """The source's and the graph's own recordings; the graph's inner tensors for the cases that need them."""
     candidate, wanted = stage.candidate, info.read(graph.path)
     indexed = any(wanted.op(name) in info.INDEX for name in wanted.outputs)
-    with stage.progress.step("running source and graph"), GraphBackend(instrument=False).open(candidate, graph) as plain:
+    with (
+        stage.progress.step("running source and graph"),
+        GraphBackend(instrument=False).open(candidate, graph) as plain,
+    ):
 
         def of_source(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
             return source.run(prepare(candidate, case.inputs)), {}, {}
@@ -106,8 +122,11 @@ def fingerprint(recordings: Sequence[Recording]) -> str:
     return digest_cases([Case(r.case, r.outputs) for r in recordings])
 
 
-def capture_key(stage: Stage, graph: Artifact, calibration: Sequence[Case], opened: Mapping[str, str]) -> str:
-    """The content key of a build with its recordings and scores (design, section 10)."""
+def capture_key(stage: Stage, graph: Artifact, calibration: Sequence[Case]) -> str:
+    """The content key of a build with its recordings and scores (design, section 10).
+
+    What user code opens is not in it, as some of it is opened only later: the entry itself is held against that.
+    """
     from verify.host import host
 
     candidate = stage.candidate
@@ -123,7 +142,6 @@ def capture_key(stage: Stage, graph: Artifact, calibration: Sequence[Case], open
             "calibration": digest_cases(calibration) if calibration else "",
             "cases": digest_cases(stage.cases),
             "source": fingerprint(stage.recordings["source"]),
-            "opened": opened,
             "layers": stage.plan.layers,
             "toolkit": builder.environment(candidate) if builder else {},
             "packages": packages(),
@@ -141,7 +159,8 @@ def simulate(stage: Stage, live: LiveBuild, graph: info.GraphInfo) -> None:
     if stage.plan.layers:
         for case in stage.cases[:LAYER_CASES]:
             with stage.progress.step(f"dumping the layers of case {case.name}", expected_seconds=4):
-                dump = live.layers(case, stage.work / f"layers-{len(goldens)}")
+                fed = replace(case, inputs=laid_out(stage.candidate, case.inputs))
+                dump = live.layers(fed, stage.work / f"layers-{len(goldens)}")
             goldens.append(dump.golden)
             simulated[case.name] = (dump.simulated, _isolated(dump))
         with stage.progress.step("matching layer dumps to the reference by value"):
@@ -154,7 +173,7 @@ def simulate(stage: Stage, live: LiveBuild, graph: info.GraphInfo) -> None:
 
         def run(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
             layers, isolated = simulated.get(case.name, ({}, {}))
-            return live.run(case.inputs), layers, {"isolated": isolated}
+            return Fed(stage.candidate, live).run(case.inputs), layers, {"isolated": isolated}
 
         stage.recordings["simulator"] = record(stage, "simulator", run, "simulator")
 
@@ -178,7 +197,9 @@ def device(stage: Stage, build: Build | None) -> Iterator[tuple[Session, str]]:
     backend = load("verify.backends", name)()
     if build is None and name != "user":
         raise Missing("nothing was built, so nothing can run on the device", candidate.name)
-    artifact = build.artifact if build else Artifact("device", candidate.folder / candidate.variant.run.split(":")[0], "")
+    artifact = (
+        build.artifact if build else Artifact("device", candidate.folder / candidate.variant.run.split(":")[0], "")
+    )
     if candidate.variant.artifact:
         path = candidate.folder / candidate.variant.artifact
         artifact = Artifact("device", path, file_digest(path))
@@ -204,7 +225,7 @@ def scored(stage: Stage, source: Source, session: Session, role: str, evidence: 
     """Score one role against the source, if a checker asked for it."""
     if stage.plan.score:
         with stage.progress.step(f"scoring {role} against the source"):
-            samples = score_cases(stage.candidate)
+            samples = score_cases(stage.candidate, stage.files["graph.onnx"])
             result = score(stage.candidate, samples, source, session, role, evidence, stage.progress)
             stage.facts.setdefault("scored", {})[role] = result
 
@@ -213,15 +234,17 @@ def run_build(stage: Stage, graph: Artifact, calibration: Sequence[Case], source
     """Build, dump, simulate and score in one child; a crash, a hang or a refusal is noted as missing evidence."""
     candidate, build = stage.candidate, None
     builder = load("verify.builders", candidate.variant.builder)()
+    if candidate.variant.builder == "rknn":  # its mean and std are compiled in, the layout is not
+        calibration = [replace(case, inputs=laid_out(candidate, case.inputs)) for case in calibration]
     title = f"building {candidate.variant.name} for {candidate.target} with {candidate.variant.builder}"
     try:
         with ExitStack() as stack:
             with stage.progress.step(title, expected_seconds=20):
-                live = stack.enter_context(builder.open(_settings(candidate), graph, calibration, stage.work))
+                live = stack.enter_context(builder.open(_settings(candidate, graph), graph, calibration, stage.work))
             build = live.build
             if live.simulates:
                 simulate(stage, live, info.read(graph.path))
-                scored(stage, source, live, "simulator", "simulator")
+                scored(stage, source, Fed(candidate, live), "simulator", "simulator")
     except Missing as error:
         stage.missing["simulator"] = error
         stage.recordings.pop("simulator", None)
@@ -249,18 +272,21 @@ def run_device(stage: Stage, build: Build | None, source: Source) -> None:
 
 @dataclass(frozen=True)
 class Fed:
-    """A device's session, fed as the application feeds it: mean and std are applied unless they are compiled in."""
+    """A session fed as the application feeds it: layout, mean and std are applied unless it does so by itself."""
 
     candidate: Candidate
     session: Session
 
     def run(self, feeds: Tensors) -> Tensors:
-        on_npu = self.candidate.variant.builder == "rknn"
-        return self.session.run(feeds if on_npu else prepare(self.candidate, feeds))
+        variant = self.candidate.variant
+        if variant.run:  # the user's runner stands where the application does
+            return self.session.run(feeds)
+        applied = laid_out if variant.builder == "rknn" else prepare  # there mean and std are compiled in
+        return self.session.run(applied(self.candidate, feeds))
 
 
-def _settings(candidate: Candidate) -> Candidate:
-    extra = rknn_input_settings(candidate) if candidate.variant.builder == "rknn" else {}
+def _settings(candidate: Candidate, graph: Artifact) -> Candidate:
+    extra = rknn_input_settings(candidate, graph.path) if candidate.variant.builder == "rknn" else {}
     if not extra:
         return candidate
     settings = {**candidate.variant.settings, "rknn": {**candidate.variant.settings.get("rknn", {}), **extra}}
@@ -278,8 +304,19 @@ def capture(candidate: Candidate, plan: Plan, store: Store, progress: Any, work:
             stage.cases = load_cases(candidate, graph)
             calibration = load_calibration(candidate, graph)
             source = stack.enter_context(SourceBackend().open(candidate, graph))
-        references(stage, graph, source)
-        key = capture_key(stage, graph, calibration, {str(p): file_digest(p) for p in sorted(opened)})
+        stage.opened = opened
+        if same_file(candidate, graph):
+            stage.notes.append("source and graph are the same file: tier 1 proves nothing about the export")
+        try:
+            references(stage, graph, source)
+        except NotComparable as error:
+            stage.facts["not_comparable"] = {"source~graph": str(error)}
+            why = Missing("source and graph could not be compared, so nothing further was run", candidate.name)
+            stage.missing.update(
+                {role: why for role in ("graph", "simulator", "device") if role not in stage.recordings}
+            )
+            return trial_of(stage, graph, None, ""), stage
+        key = capture_key(stage, graph, calibration)
         reference, local = Source(candidate, source), candidate.target == "cpu"
         with store.lock(key):
             build = cached.load(stage, key)
@@ -294,12 +331,21 @@ def capture(candidate: Candidate, plan: Plan, store: Store, progress: Any, work:
         stage.files[build.artifact.path.name] = build.artifact.path
         if build.log is not None:
             stage.files["build.log"] = build.log
+    return trial_of(stage, graph, build, key), stage
+
+
+def trial_of(stage: Stage, graph: Artifact, build: Build | None, key: str) -> Trial:
+    """What the checkers measure; of the graph's inner tensors only those that something is compared with are kept."""
     alignment = stage.facts.get("alignment", {})
-    held = {match.tensor for match in alignment.values()} | {i for n in info.read(graph.path).nodes for i in n.inputs[:1]}
-    graphs = [replace(r, layers={k: v for k, v in r.layers.items() if k in held}) for r in stage.recordings["graph"]]
-    stage.recordings["graph"] = tuple(graphs)
-    trial = Trial(
-        candidate=candidate,
+    held = {match.tensor for match in alignment.values()} | {
+        i for n in info.read(graph.path).nodes for i in n.inputs[:1]
+    }
+    graphs = stage.recordings.get("graph", ())
+    if graphs:
+        kept = [replace(r, layers={k: v for k, v in r.layers.items() if k in held}) for r in graphs]
+        stage.recordings["graph"] = tuple(kept)
+    return Trial(
+        candidate=stage.candidate,
         graph=info.read(graph.path),
         recordings=stage.recordings,
         missing=stage.missing,
@@ -310,4 +356,3 @@ def capture(candidate: Candidate, plan: Plan, store: Store, progress: Any, work:
         notes=tuple(stage.notes),
         facts={k: v for k, v in stage.facts.items() if k in ("not_comparable", "hit")} | {"graph": graph, "key": key},
     )
-    return trial, stage

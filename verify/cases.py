@@ -10,7 +10,7 @@ from verify.case_files import read
 from verify.core import Artifact, Candidate, Case, Tensors, UsageError
 from verify.graphs.signature import signature
 from verify.inputs import laid_out, prepare, rknn_input_settings
-from verify.usercode import ignore, is_reference, resolve
+from verify.usercode import ignore, is_reference, note, resolve
 
 __all__ = [
     "digest_cases",
@@ -21,6 +21,7 @@ __all__ = [
     "load_cases",
     "prepare",
     "rknn_input_settings",
+    "same_file",
     "score_cases",
 ]
 
@@ -118,6 +119,7 @@ def export_graph(candidate: Candidate, work: Path) -> Path:
     """
     declared = candidate.variant.graph or candidate.graph
     ignore(work)
+    note(candidate.folder, _depends(candidate))
     if not is_reference(declared):
         path = candidate.folder / declared
         signature(path)
@@ -133,6 +135,22 @@ def export_graph(candidate: Candidate, work: Path) -> Path:
     except UsageError as error:
         raise UsageError(f"wrote something unusable: {error.what}", declared, "write a complete ONNX file") from None
     return path
+
+
+def _depends(candidate: Candidate) -> list[Path]:
+    """The files that `depends` names; raises UsageError for a pattern that matches none."""
+    import glob
+    import os
+
+    found = []
+    for pattern in candidate.depends:
+        names = glob.glob(os.path.join(glob.escape(str(candidate.folder)), pattern), recursive=True)
+        if not names:
+            raise UsageError(
+                f"no file matches {pattern!r}", "candidate.toml, depends", "name existing files, or remove it"
+            )
+        found += [Path(name) for name in names]
+    return [path for path in found if path.is_file()]
 
 
 def same_file(candidate: Candidate, graph: Artifact) -> bool:

@@ -12,7 +12,7 @@ import site
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -45,7 +45,7 @@ def resolve(reference: str, folder: Path) -> Callable[..., Any]:
         near = nearest(Path(file).name, sorted(p.name for p in path.parent.glob("*.py")))
         raise UsageError("no such file", f"{reference!r} in {folder}", near)
     module = _module(path)
-    _mark(path)
+    note(path.parent, [path])
     found = getattr(module, name, None)
     if not callable(found):
         local = [k for k, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
@@ -145,9 +145,10 @@ def recording_files() -> Iterator[set[Path]]:
         _ACTIVE[:] = [held for held in _ACTIVE if held is not found]
 
 
-def _mark(path: Path) -> None:
-    seen = _SEEN.setdefault(str(path.parent) + os.sep, set())
-    seen.add(str(path))
+def note(folder: Path, files: Iterable[Path]) -> None:
+    """Count these files among those that the code of `folder` opens."""
+    seen = _SEEN.setdefault(str(folder.resolve()) + os.sep, set())
+    seen.update(str(path.resolve()) for path in files)
     for held in _ACTIVE:
         held.update(Path(p) for p in seen if os.path.isfile(p))
 

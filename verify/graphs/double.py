@@ -48,6 +48,8 @@ def _run(evaluator: Any, feeds: Tensors) -> dict[str, Array]:
         if time.monotonic() > end:
             raise Missing(f"not evaluated in float64 within {SECONDS:g} s")
         inputs = [results[name] for name in node.input]
+        if node.op_type == "Resize":  # exporters give an empty roi or scales where the operator means "absent"
+            inputs = [None if value is not None and value.size == 0 else value for value in inputs]
         outputs = node.run(*inputs, context=results) if node.need_context() else node.run(*inputs)
         results.update(zip(node.output, outputs, strict=False))
     return {name: results[name] for name in evaluator.output_names}
