@@ -12,7 +12,8 @@ from typing import Any
 
 from verify.core import Array, UsageError, VerifyError
 from verify.graphs.signature import Port, Signature, signature
-from verify.init_text import document
+from verify.init_text import SAMPLES, document, samples
+from verify.protocols import Session
 from verify.targets import PRECISIONS
 from verify.toml import nearest
 
@@ -36,7 +37,7 @@ def init(model: Path, out: Path | None, target: str) -> str:
     out = out or model.parent / model.stem
     if out.exists() or out.is_symlink():
         raise UsageError("already exists", str(out), "name a new folder with --out: nothing is overwritten")
-    shapes, fill, ran = _fit(model, graph)
+    shapes, fill, trouble = _fit(model, graph)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
@@ -48,15 +49,16 @@ def init(model: Path, out: Path | None, target: str) -> str:
             for i in range(CASES):
                 write_npz(folder / kind / f"random{i}.npz", feeds(graph.inputs, shapes, fill, offset * CASES + i))
         relative = os.path.relpath(model.resolve(), out.resolve())
-        (folder / "candidate.toml").write_text(document(_plain(model.stem), relative, target, graph, shapes, ran))
+        (folder / "candidate.toml").write_text(document(_plain(model.stem), relative, target, graph, shapes, trouble))
+        (folder / SAMPLES).write_text(samples(graph, shapes, fill))
         folder.chmod(0o755)  # mkdtemp's own mode would lock out a colleague
         folder.rename(out)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     lines = [f"wrote {out / 'candidate.toml'}: replace its random cases, and its source, by real ones"]
-    if not ran:
-        lines.append("the model did not run on random inputs of any size tried: write real cases first")
+    if trouble:
+        lines.append(f"{trouble}: write real cases first")
     return "\n".join([*lines, f"next: npu-verify check {out / 'candidate.toml'} --variant cpu-fused"])
 
 
@@ -64,21 +66,46 @@ def _plain(stem: str) -> str:
     return re.sub(r"[^A-Za-z0-9._+-]+", "_", stem).lstrip("._+-") or "model"
 
 
-def _fit(model: Path, graph: Signature) -> tuple[dict[str, tuple[int, ...]], str, bool]:
-    """Shapes by input, a way to fill integers, and whether the model really ran with them and gave finite numbers."""
+def _fit(model: Path, graph: Signature) -> tuple[dict[str, tuple[int, ...]], str, str]:
+    """Shapes by input, a way to fill integers, and what is wrong with that: "" where the model gives usable numbers."""
     from verify.backends import _ort
 
     session = _ort.session(model, _ort.options("off"), str(model))
+    trouble = "the model did not run on random inputs of any size tried"
     symbolic = any(isinstance(axis, str) for port in graph.inputs for axis in port.shape or ())
     for image, other in SIZES if symbolic else SIZES[:1]:
         shapes = {port.name: fixed(port, image, other) for port in graph.inputs}
         for fill in ("random", "ones"):
             try:
-                if all(_finite(session.run(feeds(graph.inputs, shapes, fill, i)).values()) for i in range(2 * CASES)):
-                    return shapes, fill, True
+                fed = [feeds(graph.inputs, shapes, fill, i) for i in range(2 * CASES)]
+                if all(_finite(session.run(tensors).values()) for tensors in fed):
+                    return shapes, fill, "" if all(_steady(session, tensors) for tensors in fed[:CASES]) else NOISE
+                trouble = "the model gives NaN, Inf or nothing at all on random inputs"
             except VerifyError:
                 break
-    return {port.name: fixed(port, *SIZES[0]) for port in graph.inputs}, "random", False
+    return {port.name: fixed(port, *SIZES[0]) for port in graph.inputs}, "random", trouble
+
+
+NOISE = "on random inputs the model's outputs are hardly more than rounding noise"
+#: float32's own half unit in the last place, and the parity checker's limit: where a change of the inputs by the former
+#: moves the outputs beyond the latter, every honest float32 runtime fails.
+NUDGE, MOVED = 6e-8, 1e-4
+
+
+def _steady(session: Session, tensors: Mapping[str, Array]) -> bool:
+    """Whether rounding the floating inputs anew leaves the outputs where they were."""
+    import numpy as np
+
+    from verify.graphs.referee import distance
+
+    signs = np.random.default_rng(0)
+    nudged = {
+        name: (value * (1 + NUDGE * signs.choice([-1, 1], value.shape))).astype(value.dtype)
+        if value.dtype.kind == "f"
+        else value
+        for name, value in tensors.items()
+    }
+    return distance(session.run(tensors), session.run(nudged)) <= MOVED
 
 
 def _finite(values: Iterable[Any]) -> bool:

@@ -11,9 +11,9 @@ from verify.targets import PRECISIONS
 
 
 def document(
-    model: str, path: str, target: str, graph: Signature, shapes: Mapping[str, tuple[int, ...]], ran: bool
+    model: str, path: str, target: str, graph: Signature, shapes: Mapping[str, tuple[int, ...]], trouble: str
 ) -> str:
-    """A commented candidate.toml; `path` is the ONNX file relative to it, `ran` whether the model ran with `shapes`."""
+    """A commented candidate.toml; `path` is the ONNX file relative to it, `trouble` what ails the random inputs."""
     quoted = json.dumps(path)
     lines = [
         "# Written by npu-verify init. Inputs and outputs, as the graph declares them:",
@@ -30,17 +30,18 @@ def document(
         '# members are the input names, ONNX test_data_set_* folders, or "build.py:cases".',
         'cases = "cases/*.npz"',
     ]
-    if not ran:
-        lines.append("# The model did not run on them, or gave no finite numbers: real cases come first.")
+    if trouble:
+        lines.append(f"# But {trouble}: real cases come first.")
     for port in graph.inputs:
         lines += ["", *_input(port, shapes[port.name])]
     lines += [
         "",
-        "# Without a score, tier 3 measures agreement with the source. A score of the task itself is better:",
-        "# [accuracy]",
-        '# score = "build.py:score"       # score(expected, outputs) -> 0 to 1, higher is better',
-        '# cases = "build.py:samples"     # some hundreds of labelled cases',
-        "# margin = 0.01                  # the loss that the product can bear",
+        "[accuracy]",
+        "# Agreement with the source on random inputs, for a start. Better: the task's own score on labelled cases,",
+        '# score = "build.py:score", a function score(expected, outputs) -> 0 to 1, higher is better.',
+        'score = "agreement"',
+        f'cases = "{SAMPLES}:samples"',
+        "margin = 0.05                   # the loss that the product can bear",
         "",
         "[variant.cpu-fused]             # onnxruntime with every optimisation, on this machine",
         'target = "cpu"',
@@ -53,6 +54,36 @@ def document(
         if precision == "w8a8":
             lines.append('calibration = "calibration/*.npz"   # RANDOM too: ranges need real data')
     return "\n".join(lines) + "\n"
+
+
+SAMPLES = "random_samples.py"
+
+
+def samples(graph: Signature, shapes: Mapping[str, tuple[int, ...]], fill: str) -> str:
+    """A Python file whose `samples` yields random inputs: nothing to keep on disk, whatever the model's size."""
+    held = {port.name: (port.dtype, shapes[port.name]) for port in graph.inputs}
+    integers = "random.integers(0, 2, shape)" if fill == "random" else "np.ones(shape)"
+    return f'''"""RANDOM inputs for tier 3, written by npu-verify init: replace them by real ones."""
+
+import numpy as np
+
+INPUTS = {{
+{"".join(f"    {json.dumps(name)}: {value!r},{chr(10)}" for name, value in held.items())}}}
+
+
+def samples():
+    """A hundred dicts of arrays: with a margin of 0.05, about 64 are needed where nothing differs."""
+    for seed in range(1000, 1100):
+        random, feeds = np.random.default_rng(seed), {{}}
+        for name, (dtype, shape) in INPUTS.items():
+            if dtype == "str":
+                feeds[name] = np.array(random.choice(["a", "b"], shape), dtype=str)
+            elif dtype == "bool" or np.dtype(dtype).kind in "iu":
+                feeds[name] = np.asarray({integers}).astype(dtype)
+            else:
+                feeds[name] = np.asarray(random.standard_normal(shape)).astype(dtype)
+        yield feeds
+'''
 
 
 def _key(name: str) -> str:

@@ -11,12 +11,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: A graph's image input is (n, c, h, w); an application may feed (n, h, w, c).
-TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+TO_NCHW = (0, 3, 1, 2)
 
 
 def laid_out(candidate: Candidate, inputs: Tensors) -> Tensors:
     """The inputs in the graph's layout (nchw), values and dtypes untouched: for a model that normalises by itself."""
     return {name: _nchw(candidate.inputs.get(name), value) for name, value in inputs.items()}
+
+
+def graph_shape(spec: InputSpec | None) -> tuple[int, ...] | None:
+    """The declared shape in the graph's layout: candidate.toml states it as the application feeds it."""
+    if spec is None or spec.shape is None or spec.layout != "nhwc" or len(spec.shape) != 4:
+        return spec.shape if spec else None
+    return tuple(spec.shape[axis] for axis in TO_NCHW)
 
 
 def _nchw(spec: InputSpec | None, value: Array) -> Array:
@@ -76,7 +83,7 @@ def _widths(candidate: Candidate, graph: Path | None) -> list[tuple[str, int]]:
     found = []
     for port in signature(graph).inputs:
         spec = candidate.inputs.get(port.name)
-        shape = (spec.shape if spec and spec.shape and spec.layout != "nhwc" else None) or port.shape or ()
+        shape = graph_shape(spec) or port.shape or ()
         axis = shape[1] if len(shape) > 1 else 1
         if not isinstance(axis, int) and not (spec and spec.mean):
             do = f"fix it with [input.{port.name}] shape"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from verify.core import Array, Candidate, NotComparable, Tensors, UsageError
+from verify.inputs import graph_shape
 
 if TYPE_CHECKING:
     from verify.core import Dtype
@@ -46,7 +47,7 @@ def signature(path: Path, candidate: Candidate) -> Signature:
     held = []
     for tensor in inputs:
         shape = tensor.shape
-        declared = candidate.inputs[tensor.name].shape if tensor.name in candidate.inputs else None
+        declared = graph_shape(candidate.inputs.get(tensor.name))
         if shape is None or None in shape:
             if declared is None:
                 do = f"state [input.{tensor.name}] shape = [...] in candidate.toml: the NPU needs fixed shapes"
