@@ -65,6 +65,7 @@ def test_findings_come_and_go_by_id_whatever_the_case() -> None:
         (0.01, float("nan"), True),
         (1e-5, 9e-5, False),
         (0.01, 0.0, True),
+        (0.01, -0.01, True),
     ],
 )
 def test_numbers_move_by_more_than_a_tenth(before, after, moves) -> None:

@@ -38,6 +38,10 @@ def test_limits_tighten_by_precision_or_for_all(tmp_path) -> None:
     assert "strict" in policy.limit("parity", "relative_l2", "fp16").origin
 
 
+def test_a_looser_limit_given_in_code_does_not_loosen_either() -> None:
+    assert Policy(limits={("parity", "relative_l2"): {"*": 9.0}}).limit("parity", "relative_l2", "fp32").value == 1e-4
+
+
 def test_a_limit_makes_a_gate_of_a_warning_and_of_a_report(tmp_path) -> None:
     policy = load(tmp_path, "[limit.range]\nclipped = 0.001\n[limit.regions]\ndepartures = 2\n")
     assert policy.limit("range", "clipped", "w8a8").action == "fail"

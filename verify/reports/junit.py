@@ -76,7 +76,7 @@ def _case(
     kind = "failure" if outcome is Outcome.FAILED else "error"
     message = tidy(reason) if outcome is Outcome.FAILED else f"inconclusive: {tidy(reason)}"
     steps = [f"Next: {step}" for step in verdict.next_steps] if outcome is Outcome.INCONCLUSIVE else []
-    text = _text("\n".join(tidy(line) for line in [*body, *steps]))
+    text = escape("\n".join(tidy(line) for line in [*body, *steps]))
     return (
         f"{open_tag}><{kind} type={_attribute(outcome.value)} message={_attribute(message)}>{text}</{kind}></testcase>",
         outcome,
@@ -99,10 +99,6 @@ def _properties(verdict: Verdict) -> str:
         pairs += [(f"{group}.{key}", str(value)) for key, value in held.items()] if isinstance(held, Mapping) else []
     lines = [f"      <property name={_attribute(k)} value={_attribute(v)}/>" for k, v in pairs if v]
     return "\n".join(["    <properties>", *lines, "    </properties>"])
-
-
-def _text(value: Any) -> str:
-    return escape(FORBIDDEN.sub("", str(value)))
 
 
 def _attribute(value: Any) -> str:
