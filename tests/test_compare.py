@@ -131,6 +131,8 @@ def test_nan_is_never_within(run: Run, precision: str) -> None:
     assert one(document)["metrics"]["relative_l2"] == "nan"
     code, text, _ = run({"y": nan}, {"y": nan}, "--precision", precision)
     assert code == 0 and "not finite in both, the reference included: 1 of 3" in text
+    code, text, _ = run({"y": nan[1:2]}, {"y": nan[1:2]}, "--precision", precision)
+    assert code == 1 and "nothing finite to compare" in text
     inf = np.array([np.inf, 1], np.float32)
     assert run({"y": inf}, {"y": -inf}, "--precision", precision)[0] == 1
 
@@ -161,6 +163,8 @@ def test_a_batch_slot_that_is_wrong_is_named(run: Run) -> None:
     for precision in ("fp16", "w8a8"):
         code, text, _ = run({"y": wanted}, {"y": got}, "--precision", precision)
         assert code == 1 and "batch index 1: 1 of 3 slots" in text
+    got[2] *= 0.5  # most slots are wrong: none stands out, and both are beyond the limit
+    assert "batch index 1, 2: 2 of 3 slots" in run({"y": wanted}, {"y": got}, "--precision", "fp16")[1]
 
 
 def test_the_mean_over_a_batch_does_not_hide_a_slot(run: Run) -> None:

@@ -60,6 +60,8 @@ def test_noise_is_no_permutation() -> None:
     assert mismatches(held, ruined) == []
     twins = {"a": held["a"], "b": held["a"] * np.float32(1.001)}
     assert mismatches(twins, {"a": twins["b"], "b": twins["a"]}) == []  # as near as rounding: not told apart
+    near = {"a": np.array([1, 0.0]), "b": np.array([1, 0.9])}  # each is nearer to the other, but not by enough
+    assert mismatches(near, {"a": np.array([1, 0.6]), "b": np.array([1, 0.2])}) == []
     nan = {name: np.full_like(value, np.nan) for name, value in held.items()}
     assert mismatches(held, nan) == []  # `finite` says it
 

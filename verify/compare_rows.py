@@ -95,6 +95,9 @@ def _explain(wanted: Array, got: Array, d: Difference, exact: bool) -> Iterator[
 
         yield nonfinite(wanted, got)[2]
         return
+    if not d.n:
+        yield "nothing finite to compare"
+        return
     if exact:
         count, _ = unequal(wanted, got)
         kind = "bool" if wanted.dtype.kind == "b" else "integers"

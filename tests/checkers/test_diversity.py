@@ -22,6 +22,7 @@ def test_a_dead_block_of_a_concat_is_named() -> None:
     (m,) = found(Diversity(), trial(CAT, source=[{"y": wanted}], graph=[{"y": got}]), "dead_blocks")
     assert m.value == 1 and m.note == "the block from scores is 0 everywhere"
     assert values(Diversity(), trial(CAT, source=[{"y": wanted}], graph=[{"y": wanted}]), "dead_blocks") == [0]
+    assert values(Diversity(), trial(CAT, source=[{"y": got}], graph=[{"y": got}]), "dead_blocks") == [0]
 
 
 def test_a_constant_output_is_dead_only_where_the_reference_varies() -> None:
