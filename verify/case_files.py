@@ -19,6 +19,7 @@ from typing import Any
 from verify.case_images import SUFFIXES, image
 from verify.core import Array, Candidate, Case, UsageError
 from verify.graphs.signature import Port, Signature
+from verify.npz import read_npz
 from verify.usercode import is_reference
 
 EXPECTED = "expected."
@@ -94,13 +95,7 @@ def _is_test_data(path: Path) -> bool:
 
 
 def _npz(name: str, path: Path) -> Case:
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            members = {member: held[member] for member in held.files}
-    except Exception as error:  # zipfile's, numpy's and zlib's own kinds
-        raise UsageError(f"not a readable .npz file ({error})", str(path), "write it again with numpy.savez") from None
+    members = read_npz(path)
     inputs = {key: value for key, value in members.items() if not key.startswith(EXPECTED)}
     expected = {key[len(EXPECTED) :]: value for key, value in members.items() if key.startswith(EXPECTED)}
     return Case(name, inputs, expected or None)

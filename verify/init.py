@@ -13,6 +13,7 @@ from typing import Any
 from verify.core import Array, UsageError, VerifyError
 from verify.graphs.signature import Port, Signature, signature
 from verify.init_text import SAMPLES, document, samples
+from verify.npz import write_npz
 from verify.protocols import Session
 from verify.targets import PRECISIONS
 from verify.toml import nearest
@@ -144,15 +145,3 @@ def feeds(ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]], fill: st
         else:
             found[port.name] = np.asarray(random.standard_normal(shape)).astype(port.dtype)
     return found
-
-
-def write_npz(path: Path, tensors: Mapping[str, Array]) -> None:
-    """As numpy.savez, for names that could not be keyword arguments too."""
-    import zipfile
-
-    import numpy as np
-
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, value in tensors.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
-                np.lib.format.write_array(stream, value, allow_pickle=False)  # type: ignore[no-untyped-call]
