@@ -67,12 +67,14 @@ def test_a_terminal_shows_the_step_with_a_bar_and_is_clean_afterwards(monkeypatc
             shown._draw()
             drawn = screen(terminal.getvalue())
         with shown.step("scoring"):
-            shown.count(150, None, "scoring")
-            clock[0] = 10.0
+            clock[0] = 6.0
+            shown.count(1, None, "scoring")
+            clock[0] = 11.0
+            shown.count(151, None, "scoring")  # the first one's second is not in the rate
             shown._draw()
             counted = screen(terminal.getvalue())
     assert "building" in drawn and "[###........." in drawn and "15 s left" in drawn
-    assert "150, 5 s, 30 a second" in counted
+    assert "151, 6 s, 30 a second" in counted
     assert "\n" not in terminal.getvalue()  # one line redrawn
     assert screen(terminal.getvalue()) == ""
     assert not tickers()

@@ -24,6 +24,7 @@ class _Step:
     start: float = field(default_factory=lambda: time.monotonic())
     done: int = 0
     total: int | None = None
+    first: float = 0.0  # when the first was counted: it often waits for something that the others find ready
 
     def elapsed(self) -> float:
         return time.monotonic() - self.start
@@ -36,11 +37,13 @@ class _Step:
 
     def left(self) -> str:
         share, elapsed = self.share(), self.elapsed()
-        if self.total and self.done:
-            return f"{_time(elapsed / self.done * (self.total - self.done))} left"
         if self.done:
-            each = elapsed / self.done
-            return f"{each:.2g} s each" if each > 1 else f"{1 / each:.3g} a second" if each > 0 else ""
+            each = (time.monotonic() - self.first) / (self.done - 1) if self.done > 1 else 0.0
+            if not each:
+                return ""
+            if self.total:
+                return f"{_time(each * (self.total - self.done))} left"
+            return f"{each:.2g} s each" if each > 1 else f"{1 / each:.3g} a second"
         if share is None or not self.expected:
             return ""
         return f"{_time(self.expected - elapsed)} left" if share < 1 else "longer than usual"
@@ -90,8 +93,9 @@ class Progress:
     def count(self, done: int, total: int | None, text: str) -> None:
         """`done` of `total` (None: nobody knows) in the current step, or in `text` where there is none."""
         step = self._steps[-1] if self._steps else _Step(text, None)
-        step.done, step.total = done, total
         now = time.monotonic()
+        step.first = step.first if step.done else now
+        step.done, step.total = done, total
         if not self._live and now - self._spoke >= PLAIN_EVERY:
             self._spoke = now
             self._plain(", ".join(part for part in (step.label(), step.left()) if part))

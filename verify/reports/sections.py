@@ -1,18 +1,16 @@
-"""The parts of a report on the terminal: suspects, tier table, findings, facts."""
+"""The parts of a report on the terminal: suspects, tier table, facts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from verify.core import Outcome
-from verify.reports import SUSPECTS, TIERS, denying, grouped, number, pair, remark, sentence, tidy
+from verify.reports import SUSPECTS, TIERS, number, pair, tidy
 from verify.reports.page import Page, middle
-from verify.verdict import Finding, LegVerdict, Verdict
+from verify.verdict import LegVerdict, Verdict
 
 WORD = {Outcome.PASSED: "passed", Outcome.FAILED: "FAILED", Outcome.INCONCLUSIVE: "inconclusive"}
-SHOWN = 5  # findings per checker and leg; the rest is counted, and complete in verdict.json
-HINTED = 2  # warnings per checker and leg: they deny nothing, and a screen has 24 lines
 LISTED = 5  # notes
 
 
@@ -72,7 +70,7 @@ def suspects(page: Page, verdict: Verdict) -> None:
         if first is not None:
             value, limit = pair(first.value, first.limit)
             places = len({f.where for f in verdict.findings if f.metric == first.metric})
-            more = f" (and {places - 1} more places)" if places > 1 else ""
+            more = f" (and {places - 1} more {'places' if places > 2 else 'place'})" if places > 1 else ""
             page.line(f"  {'':{room}}  see {tidy(first.where)}: {first.metric} = {value}, limit {limit}{more}")
 
 
@@ -103,58 +101,6 @@ def _cells(leg: LegVerdict) -> tuple[str, str, str]:
         return "", "", tidy(leg.reason)
     what = f"{leg.worst['metric']}, {tidy(leg.worst['where'])}" + (" (waived)" if leg.worst.get("waived") else "")
     return *pair(float(leg.worst["value"]), float(leg.worst["limit"])), what
-
-
-def findings(page: Page, verdict: Verdict, verbose: bool) -> None:
-    """Denying ones first, then undecided, warnings, waived; each kind grouped by tier, checker and leg."""
-    said: set[str] = set()
-    rest = [f for f in verdict.findings if f not in denying(verdict)]
-    kinds: tuple[tuple[str, Sequence[Finding], int], ...] = (
-        ("Beyond a limit", denying(verdict), SHOWN),
-        ("Not decided", [f for f in rest if f.severity == "undecided" and not f.waived], SHOWN),
-        ("Warnings (they deny nothing)", [f for f in rest if f.severity == "warn" and not f.waived], HINTED),
-        ("Waived", [f for f in rest if f.waived], SHOWN),
-    )
-    for title, held, shown in kinds:
-        if held:
-            page.title(title)
-        for group in grouped(held):
-            _group(page, group, None if verbose else shown, said)
-
-
-def _group(page: Page, group: Sequence[Finding], shown: int | None, said: set[str]) -> None:
-    """`said` holds what was printed already: a command or an advice that all findings share is printed once."""
-    folded = [(f, 1) for f in group] if shown is None else _fold(group)
-    explained: set[str] = set()  # the notes of one metric in one leg resemble each other: the first says it
-    for finding, cases in folded[:shown]:
-        page.line("  " + sentence(finding) + (f" (worst of {cases} cases)" if cases > 1 else ""))
-        note = remark(finding)
-        if note and (shown is None or finding.metric not in explained):
-            explained.add(finding.metric)
-            page.prose(note, "    ", style="dim")
-        page.prose(finding.waived, "    ")
-        if shown is None:
-            page.line("    " + page.paint(f"id: {tidy(finding.id)}", "dim"))
-    if shown is not None and len(folded) > shown:
-        page.line(page.paint(f"    and {len(folded) - shown} more (--verbose)", "dim"))
-    for word, texts in (("Reproduce", (f.reproduce for f in group)), ("Next", (f.next for f in group))):
-        for text in dict.fromkeys(tidy(t) for t in texts if not group[0].waived):
-            line = f"{word}: {text}"
-            if text and line not in said:
-                said.add(line)
-                page.line("    " + line) if word == "Reproduce" else page.prose(line, "    ", " " * 10)
-
-
-def _fold(group: Sequence[Finding]) -> list[tuple[Finding, int]]:
-    """The worst case of each place and metric, with the number of cases; in the order of their first appearance."""
-    by_place: dict[tuple[str, str], list[Finding]] = {}
-    for finding in group:
-        by_place.setdefault((finding.where, finding.metric), []).append(finding)
-    return [(max(held, key=_size), len(held)) for held in by_place.values()]
-
-
-def _size(finding: Finding) -> float:
-    return float("inf") if finding.value != finding.value else finding.value
 
 
 def facts(page: Page, verdict: Verdict, verbose: bool) -> None:

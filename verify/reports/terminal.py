@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verify.core import Outcome, Tier
-from verify.reports import sections, tidy
+from verify.reports import listing, sections, tidy
 from verify.reports.page import Page, middle
 from verify.reports.sections import WORD, why
 from verify.verdict import Verdict
@@ -23,7 +23,7 @@ def render(verdict: Verdict, *, colour: bool = False, width: int | None = None, 
     page.line(page.paint(f"{WORD[verdict.outcome].upper()}  {verdict.name}: ", verdict.outcome.value) + why(verdict))
     sections.suspects(page, verdict)
     sections.tiers(page, verdict)
-    sections.findings(page, verdict, verbose)
+    listing.findings(page, verdict, verbose)
     page.gap()
     sections.first_divergent(page, verdict)
     for item in verdict.not_proven:
