@@ -33,9 +33,10 @@ class SourceBackend:
         elif isinstance(found, Path):
             yield _onnx(found, graph, where)
         elif is_module(found):
-            from verify.backends._torch import TorchSession
+            from verify.backends._torch import TorchSession, one_thread
 
-            yield TorchSession.of(found, graph, self.dtype, folder(candidate), where)
+            with one_thread():
+                yield TorchSession.of(found, graph, self.dtype, folder(candidate), where)
         elif callable(found):
             yield CallableSession(found, graph, folder(candidate), where)
         else:
