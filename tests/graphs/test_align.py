@@ -171,3 +171,21 @@ def test_layouts_restore_only_what_has_the_right_axes() -> None:
     value = np.arange(24 * 12).reshape(24, 12)
     for view, order in layouts((24, 12), (1, 4, 12, 6)):
         assert value.reshape(view).transpose(order).size == value.size
+
+
+@pytest.mark.parametrize(
+    ("layer", "named"),
+    [
+        ("Add_1", "relu"),
+        ("Add_1-rs", "relu"),
+        ("Add", "add"),
+        ("Add-rs", "add"),
+        ("Add_tp_sw", "add"),
+        ("Add#1", "add"),
+    ],
+)
+def test_a_name_is_not_taken_for_a_longer_one(layer: str, named: str) -> None:
+    """Two real results with one value: the name decides, if it is one."""
+    references = [{"relu": r["mm"], "Add": r["mm"]} for r in REFERENCES]
+    found, _ = align([{layer: r["mm"]} for r in REFERENCES], references, {"relu": "Relu", "Add": "Add"})
+    assert found[layer].tensor.lower() == named

@@ -30,4 +30,5 @@ class Agreement:
                 if values:
                     mean = sum(values) / len(values)
                     note = "" if key == "top1_flip" else cosine
-                    yield Measurement(Where("outputs", "", leg.name), metric, mean, "", "sample", len(values), note=note)
+                    where = Where("outputs", "", leg.name)
+                    yield Measurement(where, metric, mean, "", "sample", len(values), note=note)

@@ -48,4 +48,5 @@ class Coverage:
             total = len(covered) + len(uncovered)
             note = f"{len(uncovered)} of {total} inner tensors are fused away or renamed"
             share = len(uncovered) / total if total else 0.0
-            yield Measurement(Where("inner tensors", "", "graph~simulator"), "layers_uncovered", share, n=total, note=note)
+            where = Where("inner tensors", "", "graph~simulator")
+            yield Measurement(where, "layers_uncovered", share, n=total, note=note)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -37,7 +36,8 @@ class Range:
             elif precision == "fp16":
                 over = int((np.abs(wanted) > FP16_MAX).sum())
                 if over:
-                    note = f"compiled layer {layer}: the reference reaches {np.abs(wanted).max():.4g}; fp16 ends at 65504"
+                    peak = f"the reference reaches {np.abs(wanted).max():.4g}; fp16 ends at 65504"
+                    note = f"compiled layer {layer}: {peak}"
                     yield Measurement(where, "over_65504", over, n=wanted.size, note=note)
         yield from self._softmax(trial)
         for leg in trial.legs(self.tier):
@@ -51,12 +51,14 @@ class Range:
         if not values.size:
             return
         clipped = float(((values < low - step / 2) | (values > high + step / 2)).mean())
-        note = f"compiled layer {layer}: range [{low:.4g}, {high:.4g}], the case spans {values.min():.4g} to {values.max():.4g}"
+        span = f"the case spans {values.min():.4g} to {values.max():.4g}"
+        note = f"compiled layer {layer}: range [{low:.4g}, {high:.4g}], {span}"
         yield Measurement(where, "clipped", clipped, "share", n=values.size, note=note)
         nonzero = values[values != 0]
         if nonzero.size:
             small = float((np.abs(nonzero) < step / 2).mean())
-            yield Measurement(where, "below_step", small, "share", n=nonzero.size, note=f"{note}; one step is {step:.4g}")
+            note += f"; one step is {step:.4g}"
+            yield Measurement(where, "below_step", small, "share", n=nonzero.size, note=note)
 
     def _softmax(self, trial: Trial) -> Iterator[Measurement]:
         """Scales that the .quantization.cfg gives for tensors inside a fused attention, which no dump shows.
@@ -95,4 +97,4 @@ class Range:
             note = f"{nonzero} of {b.size} elements are non-zero" if nonzero < np.count_nonzero(a) / 2 else ""
             place = Where(where.tensor, where.case, where.leg, part, where.op, where.node)
             grain = "block" if part else "tensor"
-            yield Measurement(place, "destroyed", error / signal if math.isfinite(error) else error, "", grain, b.size, note=note)
+            yield Measurement(place, "destroyed", error / signal, "", grain, b.size, note=note)

@@ -152,7 +152,7 @@ class _Reference:
     def _choose(self, layer: str, near: Sequence[str]) -> str:
         """The tensor that the layer is named after, if it is one of this value; else the earliest real result."""
         real = [name for name in near if self.producers.get(name) not in LAYOUT] or list(near)
-        named = [name for name in real if name and layer.startswith(name)]
+        named = [name for name in real if _named(layer, name)]
         return max(named, key=len) if named else min(real, key=self._place)
 
     def _equal(self, a: str, b: str, laid: Mapping[str, tuple[float, tuple[int, ...], tuple[int, ...]]]) -> bool:
@@ -164,7 +164,7 @@ class _Reference:
         return True
 
     def _why_not(self, layer: str, dumps: Sequence[_Held], same_size: Sequence[str]) -> str:
-        named = [n for n in same_size if n and layer.startswith(n)]
+        named = [n for n in same_size if _named(layer, n)]
         if named:
             name = max(named, key=len)
             wanted = self.tensors[name][0]
@@ -173,8 +173,15 @@ class _Reference:
                 return (
                     f"named after {name}, but the optimised graph's own values are {min(apart) / wanted.rms:.2g} apart"
                 )
-        origin = "" if any(layer.startswith(n) for n in self.producers if n) else " (a graph input, perhaps)"
+        origin = "" if any(_named(layer, n) for n in self.producers) else " (a graph input, or the compiler's own)"
         return f"none of the {len(same_size)} reference tensors of its size holds these values in every case{origin}"
+
+
+def _named(layer: str, tensor: str) -> bool:
+    """Whether a layer's name is a tensor's with suffixes ("-rs", "_tp", "#1"), not a longer name or another number."""
+    rest = layer[len(tensor) :]
+    numbered = rest[:1] in ("_", ".") and rest[1:2].isdigit()
+    return bool(tensor) and layer.startswith(tensor) and not rest[:1].isalnum() and not numbered
 
 
 def _may_match(dump: _Held, wanted: _Held) -> bool:
