@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,10 +78,7 @@ def _restore(stage: Stage, folder: Path) -> Build:
         found = tuple(recording.load(e, folder) for e in document["recordings"] if e["role"] == role)
         if found:
             stage.recordings[role] = found
-    alignment = {
-        name: replace(Match(**match), **{k: tuple(v) for k, v in match.items() if isinstance(v, list)})
-        for name, match in document["alignment"].items()
-    }
+    alignment = {name: Match(**_tuples(match)) for name, match in document["alignment"].items()}
     scored = {
         role: Scored(
             role,
@@ -95,3 +92,8 @@ def _restore(stage: Stage, folder: Path) -> Build:
     stage.facts.update(alignment=alignment, unmatched=document["unmatched"], scored=scored)
     stage.notes[:] = document["notes"]
     return build
+
+
+def _tuples(item: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows no tuples."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}

@@ -72,6 +72,8 @@ def _read(path: str | Path) -> tuple[Path, dict[str, Any]]:
 
 def _variants(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
     found = _tables(document, "variant", str(path))
+    for name in found:
+        _name(name, "variant", str(path))
     if not found:
         raise UsageError("has no variant", str(path), 'add a table such as [variant.fp16] with precision = "fp16"')
     return found
@@ -189,6 +191,6 @@ def _variant(name: str, document: Mapping[str, Any], path: str) -> Variant:
         do = 'write calibration = "calib/*.npz", "build.py:calibration" or the toolkit\'s dataset.txt'
         raise UsageError(f"{precision} without calibration", where, do)
     return Variant(
-        name=_name(name, "variant", path), target=target, precision=precision, builder=builder, graph=text["graph"],
+        name=name, target=target, precision=precision, builder=builder, graph=text["graph"],
         artifact=text["artifact"], run=text["run"], calibration=text["calibration"], settings=settings,
     )  # fmt: skip
