@@ -185,7 +185,7 @@ def test_all(trial):
 
 
 def test_running_a_test_again_cannot_turn_its_verdict_around(project):
-    """What a rerun plugin would do: the second run meets the first one's verdict, though the runner is mended by then."""
+    """What a rerun plugin would do: the second run meets the first verdict, though the runner is mended by then."""
     held = run(
         project,
         """
