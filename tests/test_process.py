@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,8 +124,16 @@ def test_an_exit_without_an_answer_is_told_from_death(opened: Child) -> None:
         opened.ask({"do": "exit", "code": 3}, limit=20)
 
 
-def test_an_answer_given_just_before_the_end_counts(opened: Child) -> None:
-    assert opened.ask({"do": "answer and exit"}, limit=20)[0]["echo"]
+def test_an_answer_given_just_before_the_end_counts(opened: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    send = Child._send
+
+    def late(self: Child, *arguments: Any) -> None:
+        send(self, *arguments)
+        time.sleep(0.5)  # by now the child has answered and is dead
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Child, "_send", late)
+        assert opened.ask({"do": "answer and exit"}, limit=20)[0]["echo"]
     with pytest.raises(Missing, match=r"exit code 0\) in echo"):
         opened.ask({"do": "echo"}, limit=20)
 

@@ -51,12 +51,8 @@ def children() -> list[int]:
     return found
 
 
-def kill_all(group: int) -> None:
-    """Kills the group, then whatever left it: as each parent dies, its children are handed to this process."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+def kill_all() -> None:
+    """Kills the children of this process; as each dies, its own children are handed over, until none is left."""
     while True:
         for pid in children():
             try:
@@ -116,7 +112,7 @@ def guard(parent: int, program: list[str]) -> None:
             except OSError:  # nobody is there to read it
                 pass
         if done or 0 in ready or os.getppid() != parent:
-            kill_all(pid)
+            kill_all()
             return
 
 

@@ -146,6 +146,7 @@ class RknnBuilder:
         folder = Path(tempfile.mkdtemp(prefix="rknn-", dir=work)).absolute()
         request = _request(candidate, graph, declared, calibration, folder)
         log = folder / "toolkit.log"
+        # -u unbuffers C's standard streams as well: what the toolkit printed must not die with it
         program = [*_interpreter(candidate), "-u", str(Path(__file__).with_name("rknn_worker.py").absolute())]
         with child(program, folder, log, "the toolkit") as opened:
             toolkit = Toolkit(opened, candidate)

@@ -183,9 +183,6 @@ def flush() -> None:
 
 
 def main(requests: int, answers: int) -> None:
-    libc = ctypes.CDLL(None)
-    # by line, as on a terminal: what the toolkit printed must not die with it
-    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, ctypes.c_size_t(0))  # 1 is _IOLBF in glibc and musl
     pipe = Pipe(requests, answers)
     toolkit = Toolkit(pipe)
     steps = {"build": toolkit.build, "run": toolkit.run, "layers": toolkit.layers, "close": toolkit.close}
