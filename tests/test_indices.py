@@ -35,6 +35,14 @@ def test_wrong_ones_are_marked(got: list[list[float]], wrong: list[list[bool]]) 
     assert (value_lost(WANTED, np.array(got), VALUES, 1) > 0).tolist() == wrong
 
 
+def test_rounding_may_be_a_tie() -> None:
+    values = np.array([[1.0, 3.0, 3.0001]])
+    assert tied(np.array([[2]]), np.array([[1]]), values, 1).all()
+    assert not tied(np.array([[2]]), np.array([[1]]), values, 1, within=1e-4).any()
+    assert tied(np.array([[2]]), np.array([[0]]), values, 1, within=1e-4).all()
+    assert tied(np.array([[2]]), np.array([[3]]), values, 1, within=1e-4).all()
+
+
 def test_whole_floats_are_indices_too() -> None:
     assert not tied(WANTED, np.array([[1.0, 2.0, 4.0]], np.float32), VALUES, 1).any()
 

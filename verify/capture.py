@@ -90,7 +90,7 @@ def record(
 def references(stage: Stage, graph: Artifact, source: Session) -> None:
     """The source's and the graph's own recordings; the graph's inner tensors for the cases that need them."""
     candidate, wanted = stage.candidate, info.read(graph.path)
-    indexed = any(wanted.op(name) in info.INDEX for name in wanted.outputs)
+    indexed = any(wanted.indexed(name) for name in wanted.outputs)
     with (
         stage.progress.step("running source and graph"),
         GraphBackend(instrument=False).open(candidate, graph) as plain,

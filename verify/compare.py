@@ -81,11 +81,9 @@ def _graph(path: Path | None, wanted: Loaded) -> GraphInfo | None:
 
 def _values(path: Path | None, info: GraphInfo | None, inputs: Path | None, names: list[str]) -> dict[str, Pointed]:
     """The values that each index tensor points into, and the axis; {} without graph and inputs."""
-    from verify.graphs.info import INDEX
-
     if info is None or path is None or inputs is None:
         return {}
-    wanted = {n: info.producer[n] for n in names if info.op(n) in INDEX and info.producer[n].outputs[-1] == n}
+    wanted = {name: node for name in names if (node := info.indexed(name))}
     if not wanted:
         return {}
     feeds = _feeds(info, load(inputs, role="input"))

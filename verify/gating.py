@@ -15,7 +15,7 @@ from typing import Any
 from verify import recording
 from verify.capture import Stage, capture
 from verify.core import Candidate, Measurement, Missing, NotComparable, Tier, UsageError, VerifyError
-from verify.graphs.info import INDEX, GraphInfo
+from verify.graphs.info import GraphInfo
 from verify.host import host
 from verify.journal import Journal
 from verify.judge import LegRecord, Run, judge, to_document
@@ -44,7 +44,7 @@ class Rejected(VerifyError):
 
 def expected_legs(name: str, candidate: Candidate, graph: GraphInfo) -> tuple[str, ...]:
     """The legs that a built-in checker must measure where they were run; facts of the graph decide what applies."""
-    numeric = [out for out in graph.outputs if graph.op(out) not in INDEX]
+    numeric = [out for out in graph.outputs if graph.indexed(out) is None]
     legs = legs_of(candidate)
     graphs = [leg.name for leg in legs if leg.tier is not Tier.END_TO_END]
     devices = [leg.name for leg in legs if leg.tier is Tier.DEVICE]
@@ -114,7 +114,9 @@ def measure(trial: Trial, checkers: list[Any], command: str) -> Run:
         present -= {leg.name for leg in legs if leg.tier is Tier.END_TO_END and leg.candidate not in trial.scored}
 
     for checker in sorted(checkers, key=lambda c: c.name != "structure"):
-        ran[checker.name] = tuple(n for n in expected_legs(checker.name, candidate, trial.graph) if n in present - set(broken))
+        ran[checker.name] = tuple(
+            n for n in expected_legs(checker.name, candidate, trial.graph) if n in present - set(broken)
+        )
         try:
             for m in checker.check(trial):
                 tier = m.tier or tiers.get(m.where.leg, checker.tier)
@@ -248,7 +250,6 @@ def _leave(
     entries = []
     for role, held in stage.recordings.items():
         for index, item in enumerate(held):
-
             plain = dataclasses.replace(item, layers={})
             entries.append(recording.save(plain, folder / "recordings", f"{role}-{index:04d}"))
     document = {"schema": stamp("run"), **_plain(to_document(record)), "recordings": entries}

@@ -20,13 +20,16 @@ def whole(indices: Array, extent: int) -> tuple[Array, Array]:
     return np.where(bad, 0, indices).astype(np.int64), bad
 
 
-def tied(reference: Array, candidate: Array, values: Array, axis: int) -> Array:
+def tied(reference: Array, candidate: Array, values: Array, axis: int, within: float = 0.0) -> Array:
     """True where the candidate's index is wrong, bool, shape of `reference`.
 
     Both are positions along `axis` of `values` (same shape as `values` but for that axis). Wrong: not a position
-    (negative ones too), another value than the reference's there (NaN equals NaN), or a position that its row already
-    had. Raises NotComparable for unequal or unfitting shapes and for empty arrays.
+    (negative ones too), another value than the reference's there (further off than `within` times the values' rms; NaN
+    equals NaN), or a position that its row already had. Raises NotComparable for unequal or unfitting shapes and for
+    empty arrays.
     """
+    if within:
+        return np.asarray(value_lost(reference, candidate, values, axis) > within)
     wanted, got, bad = _pointed(reference, candidate, values, axis)
     return np.asarray(bad | ~_same(wanted, got))
 

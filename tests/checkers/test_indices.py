@@ -9,6 +9,8 @@ import pytest
 
 from tests.hand import found, graph, recordings, trial, values
 from verify.checkers.indices import Indices
+from verify.checkers.layers import Layers
+from verify.checkers.parity import Parity
 from verify.graphs.info import Node
 from verify.trial import Trial
 
@@ -65,6 +67,16 @@ def test_inner_values_come_from_the_graphs_own_layers() -> None:
     assert values(Indices(), trial(held, **roles), "wrong") == [1]
 
 
+def test_indices_behind_a_cast_are_indices_still() -> None:
+    held = graph(Node("top", "TopK", ("x", "k"), ("v", "i"), axis=-1), Node("cast", "Cast", ("i",), ("y",)))
+    made = given(np.array([[1, 2, 4]], np.int32), "source", held)
+    assert values(Indices(), made, "wrong") == [0]
+    assert list(Parity().check(made)) == [] and list(Layers().check(made)) == []
+
+
 def test_values_of_topk_are_no_indices() -> None:
     held = graph(Node("top", "TopK", ("x", "k"), ("y", "i"), axis=-1), outputs=("y",))
-    assert list(Indices().check(given(np.array([[2, 4, 0]]), held=held))) == []
+    made = given(np.array([[2.0, 4.0, 0.0]], np.float32), "graph", held, np.array([[2.0, 4.0, 1.0]], np.float32))
+    assert list(Indices().check(made)) == []
+    assert values(Parity(), made, "relative_l2")[0] > 0.1  # they are compared like any other output
+    assert values(Layers(), made, "relative_l2")[0] > 0.1

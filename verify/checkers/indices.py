@@ -7,13 +7,16 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from verify.core import Array, Candidate, Measurement, Recording, RunSpec, Tier, runs
-from verify.graphs.info import INDEX
 from verify.indices import tied, value_lost
 from verify.trial import Trial
 
+#: Source and graph compute the values each for themselves: nearer than this share of their rms is a tie (honest float32
+#: pairs differ by up to 8e-5 of it, see verify.limits).
+ROUNDING = 1e-4
+
 
 class Indices:
-    """`wrong`: indices that point at another value, in the graph's tier, where values are the same on both sides.
+    """`wrong`: indices that point at another value, in the graph's tier, where both sides compute in float32.
 
     `value_lost`: in the device tier, where values carry rounding, by how much of the values' rms the value pointed at
     is off; infinite for what is no position, or stands twice.
@@ -29,19 +32,15 @@ class Indices:
         for tier in (Tier.GRAPH, Tier.DEVICE):
             for leg in trial.legs(tier):
                 for where, wanted, got in trial.pairs(leg.reference, leg.candidate):
-                    node = trial.graph.producer.get(where.tensor)
-                    if (
-                        node is None
-                        or node.op not in INDEX
-                        or node.outputs.index(where.tensor) != len(node.outputs) - 1
-                    ):
+                    node = trial.graph.indexed(where.tensor)
+                    if node is None:
                         continue
                     values = self._values(values_by_case[where.case], node.inputs[0])
                     axis = node.axis if node.axis is not None else -1
                     if wanted.ndim < values.ndim:  # keepdims=0
                         wanted, got = np.expand_dims(wanted, axis), np.expand_dims(got, axis)
                     if tier is Tier.GRAPH:
-                        wrong = int(tied(wanted, got, values, axis).sum())
+                        wrong = int(tied(wanted, got, values, axis, ROUNDING).sum())
                         reordered = int((wanted != got).sum()) - wrong
                         note = f"{reordered} differ between ties only" if reordered else ""
                         yield Measurement(where, "wrong", wrong, n=wanted.size, note=note)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from verify.core import Array, Candidate, Measurement, RunSpec, Tier, Where, runs
-from verify.graphs.info import INDEX, LAYOUT
+from verify.graphs.info import LAYOUT
 from verify.metrics import SLOTS, by_slot, difference, outliers, unequal
 from verify.trial import Trial
 
@@ -39,7 +39,7 @@ class Layers:
     def check(self, trial: Trial) -> Iterator[Measurement]:
         for leg in trial.legs(self.tier):
             for where, wanted, got in trial.pairs(leg.reference, leg.candidate):
-                if where.op in INDEX:
+                if trial.graph.indexed(where.tensor):
                     continue
                 if wanted.dtype.kind in "SUO":
                     yield Measurement(where, "unequal", unequal(wanted, got)[0], n=wanted.size)

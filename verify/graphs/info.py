@@ -43,6 +43,17 @@ class GraphInfo:
     def op(self, tensor: str) -> str:
         return self.producer[tensor].op if tensor in self.producer else ""
 
+    def indexed(self, tensor: str) -> Node | None:
+        """The TopK, ArgMax or ArgMin whose indices `tensor` holds, None for anything else (TopK's values, for one).
+
+        A Cast to another integer and an Identity are looked through: exporters put them there.
+        """
+        node = self.producer.get(tensor)
+        while node is not None and node.op in ("Cast", "Identity"):
+            tensor = node.inputs[0]
+            node = self.producer.get(tensor)
+        return node if node is not None and node.op in INDEX and node.outputs[-1] == tensor else None
+
     def blocks(self, tensor: str) -> tuple[int, tuple[tuple[str, int], ...]] | None:
         """The pieces (name, extent) that a Concat joined into `tensor`, and its axis; None for anything else.
 
