@@ -12,14 +12,14 @@ from verify.checkers.range import Range
 from verify.graphs.align import Match
 from verify.graphs.info import Node
 
-GRAPH = graph(Node("mm", "MatMul", ("x",), ("h",)), Node("relu", "Relu", ("h",), ("y",)))
+GRAPH = graph(Node("mm", "MatMul", ("x",), ("h",)), Node("sig", "Sigmoid", ("h",), ("y",)))
 Y = noise(1, 4)
 
 
-def inner(wanted: Any, scales: Any = None, precision: str = "w8a8") -> Any:
+def inner(wanted: Any, scales: Any = None, precision: str = "w8a8", info: Any = GRAPH) -> Any:
     match = Match("h_mm", "h", wanted.shape, tuple(range(wanted.ndim)), (), wanted.shape)
     return trial(
-        GRAPH, "rknn", precision,
+        info, "rknn", precision,
         graph=recordings("graph", {"y": Y}, layers=[{"h": wanted}]),
         simulator=recordings("simulator", {"y": Y}, layers=[{"h_mm": wanted}]),
         more={"alignment": {"h_mm": match}, "build": build(scales)},
@@ -33,6 +33,17 @@ def test_clipped_and_below_one_step() -> None:
     (m,) = found(Range(), given, "clipped")
     assert m.value == 0.25 and "range [-7, 0], the case spans -14.6 to -0.001" in m.note
     assert values(Range(), given, "below_step") == [0.25]
+
+
+def test_what_a_fused_relu_cuts_off_is_not_clipped() -> None:
+    """The compiled Conv carries the range of its Relu, and its dump shows the values before it."""
+    mm, relu = Node("mm", "MatMul", ("x",), ("h",)), Node("relu", "Relu", ("h",), ("y",))
+    wanted, scale = np.array([[-4.0, 3.0, 2.0, 1.0]], np.float32), {"min": 0.0, "max": 3.7, "scale": 3.7 / 255}
+    assert values(Range(), inner(wanted, {"h_mm": scale}, info=graph(mm, relu)), "clipped") == []
+    other = Node("add", "Add", ("h", "h"), ("z",))
+    assert values(Range(), inner(wanted, {"h_mm": scale}, info=graph(mm, relu, other)), "clipped") == [0.25]
+    both = graph(mm, relu, outputs=("h", "y"))
+    assert values(Range(), inner(wanted, {"h_mm": scale}, info=both), "clipped") == [0.25]
 
 
 def test_beyond_the_largest_half() -> None:

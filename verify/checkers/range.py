@@ -13,6 +13,17 @@ from verify.trial import Trial
 FP16_MAX = 65504.0  # largest finite number of IEEE binary16
 
 
+#: What a compiler fuses into the operator before it, which then has the range of the result: what lies outside is meant
+#: to be cut off.
+CUTS = frozenset({"Relu", "Clip"})
+
+
+def _cut_later(trial: Trial, tensor: str) -> bool:
+    """Whether all that ever reads this tensor cuts it off, so that the range of the result is the one that counts."""
+    readers = {node.op for node in trial.graph.nodes if tensor in node.inputs}
+    return bool(readers) and readers <= CUTS and tensor not in trial.graph.outputs
+
+
 class Range:
     """Per aligned tensor of the case set, what the build's scales do to the values that the reference really has.
 
@@ -31,7 +42,7 @@ class Range:
         for where, wanted, _, layer in trial.layers():
             if wanted.dtype.kind != "f":
                 continue
-            if layer in scales:
+            if layer in scales and not _cut_later(trial, where.tensor):
                 yield from self._quantiser(where, wanted, scales[layer], layer)
             elif precision == "fp16":
                 over = int((np.abs(wanted) > FP16_MAX).sum())
