@@ -309,7 +309,8 @@ def test_a_snapshot_against_itself_is_golden_against_simulator(run: Run, tmp_pat
 
 def test_many_tensors_make_a_short_table(run: Run) -> None:
     held = {f"t{i:03d}": noise(4) for i in range(100)}
-    got = {**held, "t050": held["t050"] + 1}
+    got = {**held, "t050": held["t050"] + 1, "t070": held["t070"] * np.float32(1 + 1e-5)}
     _, text, document = run(held, got)
-    assert "t050" in text and "and 99 more within their limits" in text
+    assert "t050" in text and "and 98 more within their limits" in text
+    assert "t070" in text  # the worst of those within
     assert text.count("\n") < 12 and len(document["rows"]) == 100

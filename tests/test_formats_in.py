@@ -73,6 +73,14 @@ def test_nameless_onnx_tensors_keep_their_position(tmp_path: Path) -> None:
     assert list(held.tensors) == ["output_0", "output_1"] and not held.named
 
 
+def test_bfloat16(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    made = helper.make_tensor("y", TensorProto.BFLOAT16, [2, 3], VALUE.reshape(-1).tolist())
+    (tmp_path / "y.pb").write_bytes(made.SerializeToString())
+    np.testing.assert_array_equal(load(tmp_path / "y.pb").tensors["y"], VALUE)
+
+
 def test_pickles_are_never_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", y=np.array([{"a": 1}], object))
     np.save(tmp_path / "a.npy", np.array([{"a": 1}], object))

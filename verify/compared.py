@@ -10,7 +10,7 @@ from typing import Any
 SCHEMA = "npu-verify/compare/1"
 WITHIN, DIFFERS, NOT_COMPARABLE = "within", "differs", "not comparable"
 METRICS = ("relative_l2", "max_over_rms", "max_abs")  # the table's columns
-SHOWN = 40  # rows of a table that a person still reads; beyond that, only what is not within
+SHOWN = 40  # rows of a table that a person still reads; beyond that, what is not within, and the worst that is
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,9 @@ class Comparison:
     def __str__(self) -> str:
         told = " ".join(self.mismatches)
         listed = [r for r in self.rows if not (r.outcome == NOT_COMPARABLE and f"output {r.name}:" in told)]
-        shown = [r for r in listed if r.outcome != WITHIN or len(listed) <= SHOWN]
+        within = [r for r in listed if r.outcome == WITHIN]
+        worst = max(within, key=lambda r: r.metrics.get("relative_l2", 0.0), default=None)
+        shown = [r for r in listed if r.outcome != WITHIN or len(listed) <= SHOWN or r is worst]
         limits = ", ".join(f"{name} <= {value:g}" for name, (value, _) in self.limits.items())
         lines = [f"reference {self.reference}, candidate {self.candidate}, {self.precision}: {limits}"]
         lines += [f"  {text}" for text in self.mismatches]

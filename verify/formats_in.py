@@ -106,7 +106,10 @@ def _pb(path: Path) -> Loaded:
     tensor.ParseFromString(path.read_bytes())
     if not tensor.data_type:
         raise UsageError("holds no ONNX tensor (sequences and optionals are not read)", str(path), DO)
-    return Loaded(path, {tensor.name or path.stem: numpy_helper.to_array(tensor)}, named=bool(tensor.name))
+    value = numpy_helper.to_array(tensor)
+    if value.dtype.kind == "V":  # newer onnx gives bfloat16 and the 8-bit floats dtypes of their own
+        value = value.astype(np.float32)
+    return Loaded(path, {tensor.name or path.stem: value}, named=bool(tensor.name))
 
 
 def _folder(path: Path, role: str, part: str) -> Loaded:
