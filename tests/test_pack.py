@@ -92,13 +92,29 @@ cases = "build.py:scored"
 OWN = TOML.replace("scored", "labelled") + 'score = "build.py:score"\nmargin = 0.1\n'
 
 
-@pytest.fixture
-def candidate_toml(tmp_path):
+def _declared(tmp_path):
     folder = tmp_path / "toy"
     folder.mkdir()
     (folder / "build.py").write_text(BUILD)
     (folder / "candidate.toml").write_text(TOML)
     return folder / "candidate.toml"
+
+
+@pytest.fixture
+def candidate_toml(tmp_path):
+    return _declared(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("once")
+    return packed(_declared(folder), folder)[0]
+
+
+@pytest.fixture
+def out(once, tmp_path):
+    """A copy of a bundle that nothing else is left of."""
+    return shutil.copytree(once, tmp_path / "moved" / "toy.bundle")
 
 
 def packed(toml, tmp_path, variant="fused"):
@@ -124,6 +140,7 @@ def test_an_integer_build_takes_its_calibration_along(candidate_toml, tmp_path) 
     out, text = packed(candidate_toml, tmp_path, "int8")
     assert "4 calibration samples" in text
     held = load(out / "candidate.toml")
+    assert held.variant.artifact == "quantised.onnx" and (out / "quantised.onnx").is_file()
     assert (
         held.variant.settings == {"onnxruntime": {"per_channel": True}}
         and held.inputs == load(candidate_toml, "int8").inputs
@@ -143,28 +160,33 @@ def test_a_score_in_code_stays_behind_and_that_is_said(candidate_toml, tmp_path)
     assert check(held, store=Store(tmp_path / "elsewhere"), run=tmp_path / "run").outcome is Outcome.PASSED
 
 
-def test_judge_and_check_by_command_elsewhere(candidate_toml, tmp_path) -> None:
-    out, _ = packed(candidate_toml, tmp_path)
-    moved = tmp_path / "moved" / "b"
-    moved.parent.mkdir()
-    out.rename(moved)
+def test_an_artefact_of_ones_own_goes_along(candidate_toml, tmp_path) -> None:
+    made, _ = packed(candidate_toml, tmp_path)
+    shutil.copy(made / "fused.onnx", candidate_toml.parent / "mine.onnx")
+    candidate_toml.write_text(TOML.replace("[variant.fused]", '[variant.fused]\nartifact = "mine.onnx"'))
+    out = tmp_path / "own.bundle"
+    pack(load(candidate_toml, "fused"), out, Store(tmp_path / "cache"), quiet())
+    assert load(out / "candidate.toml").variant.artifact == "mine.onnx"
+    assert (out / "mine.onnx").read_bytes() == (made / "fused.onnx").read_bytes()
+
+
+def test_judge_and_check_by_command_elsewhere(out, once, tmp_path) -> None:
     command = [sys.executable, "-m", "verify.cli"]
-    judged = subprocess.run([*command, "judge", str(moved)], capture_output=True, text=True, timeout=120)
+    judged = subprocess.run([*command, "judge", str(out)], capture_output=True, text=True, timeout=120)
     assert judged.returncode == 0 and judged.stdout.startswith("PASSED  toy:fused@cpu"), judged.stderr
-    assert str(tmp_path / "cache") not in (moved / "run.json").read_text() + (moved / "verdict.json").read_text()
+    assert str(once.parent) not in (out / "run.json").read_text() + (out / "verdict.json").read_text()
     code = textwrap.dedent(f"""
         import sys
         for name in ("torch", "rknn"):
             sys.modules[name] = None  # importing it raises
         from verify.cli import main
-        sys.exit(main(["check", {str(moved / "candidate.toml")!r}, "--cache", {str(tmp_path / "other")!r}]))
+        sys.exit(main(["check", {str(out / "candidate.toml")!r}, "--cache", {str(tmp_path / "other")!r}]))
     """)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.startswith("PASSED  toy:fused@cpu"), done.stderr
 
 
-def test_inputs_that_were_never_packed_are_one_line(candidate_toml, tmp_path) -> None:
-    out, _ = packed(candidate_toml, tmp_path)
+def test_inputs_that_were_never_packed_are_one_line(out, tmp_path) -> None:
     extra = np.load(out / "cases" / "case0.npz")["x"] + 1
     np.savez(out / "cases" / "case7.npz", x=extra)
     with pytest.raises(UsageError, match=r"case7.npz: was not packed"):
@@ -175,8 +197,7 @@ def test_inputs_that_were_never_packed_are_one_line(candidate_toml, tmp_path) ->
 
 
 @pytest.mark.parametrize("name", ["graph.onnx", "run.json", "cases/case0.npz", "candidate.toml"])
-def test_every_change_is_noticed(candidate_toml, tmp_path, name) -> None:
-    out, _ = packed(candidate_toml, tmp_path)
+def test_every_change_is_noticed(out, name) -> None:
     whole = (out / name).read_bytes()
     (out / name).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(UsageError, match="was changed since it was packed"):

@@ -207,17 +207,25 @@ def _declaration(candidate: Candidate, folder: Path, counts: Mapping[str, int]) 
     parts.append(table("accuracy", {**accuracy, "batch": declared.batch, "alpha": declared.alpha}))
     if candidate.budgets:
         parts.append(table("budget", candidate.budgets))
-    parts.append(table(f"variant.{key(variant.name)}", {**_variant(candidate, folder, counts), **variant.settings}))
+    parts.append(table(f"variant.{key(variant.name)}", _variant(candidate, folder, counts)))
     (folder / "candidate.toml").write_text("\n".join(parts), encoding="utf-8")
 
 
 def _variant(candidate: Candidate, folder: Path, counts: Mapping[str, int]) -> dict[str, Any]:
-    variant = candidate.variant
+    variant, settings = candidate.variant, {name: dict(held) for name, held in candidate.variant.settings.items()}
     identity = schemas.read(folder / "run.json", "run")["candidate"]
-    built = next((a["name"] for a in identity["artifacts"] if a["role"] == "device"), None)
+    artifact = next((a["name"] for a in identity["artifacts"] if a["role"] == "device"), "")
+    if variant.artifact:  # built elsewhere: it is what the device ran, whatever was built here beside it
+        given = candidate.folder / variant.artifact
+        artifact = given.name
+        shutil.copy2(given, folder / artifact)
+    elif variant.builder == "onnxruntime" and variant.precision == "fp32":
+        # it was fused when it was built, and some fusions cannot be loaded when they are done twice
+        settings["onnxruntime"] = {**settings.get("onnxruntime", {}), "optimization": "off"}
     return {
         "precision": variant.precision,
         "builder": variant.builder or None,
-        "artifact": built if built and (folder / built).is_file() else None,
+        "artifact": artifact if artifact and (folder / artifact).is_file() else None,
         "calibration": "calibration/*.npz" if counts["calibration samples"] else None,
+        **settings,
     }
