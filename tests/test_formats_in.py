@@ -81,6 +81,15 @@ def test_bfloat16(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load(tmp_path / "y.pb").tensors["y"], VALUE)
 
 
+def test_small_floats_are_refused_not_read_as_their_bits(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    made = helper.make_tensor("y", TensorProto.FLOAT8E4M3FN, [2, 3], VALUE.reshape(-1).tolist())
+    (tmp_path / "y.pb").write_bytes(made.SerializeToString())
+    with pytest.raises(UsageError, match="FLOAT8E4M3FN"):
+        load(tmp_path / "y.pb")
+
+
 def test_pickles_are_never_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", y=np.array([{"a": 1}], object))
     np.save(tmp_path / "a.npy", np.array([{"a": 1}], object))

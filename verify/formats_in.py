@@ -92,10 +92,15 @@ def _safetensors(path: Path) -> Loaded:
         if not 0 <= start <= end <= len(body) or end - start != math.prod(shape) * np.dtype(dtype).itemsize:
             raise ValueError(f"tensor {name} is truncated")
         value = np.frombuffer(body[start:end], dtype).reshape(shape)
-        if entry["dtype"] == "BF16":  # the upper half of a binary32 number
-            value = (value.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        if entry["dtype"] == "BF16":
+            value = _widened(value)
         tensors[name] = value
     return Loaded(path, tensors, ordered=False)  # writers sort by alignment
+
+
+def _widened(bits: Array) -> Array:
+    """bfloat16, as uint16, in float32: it is the upper half of a binary32 number."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def _pb(path: Path) -> Loaded:
@@ -107,8 +112,11 @@ def _pb(path: Path) -> Loaded:
     if not tensor.data_type:
         raise UsageError("holds no ONNX tensor (sequences and optionals are not read)", str(path), DO)
     value = numpy_helper.to_array(tensor)
-    if value.dtype.kind == "V":  # newer onnx gives bfloat16 and the 8-bit floats dtypes of their own
-        value = value.astype(np.float32)
+    kind = onnx.TensorProto.DataType.Name(tensor.data_type)
+    if kind == "BFLOAT16":  # onnx gives its bits, under one dtype or another
+        value = _widened(value.view(np.uint16))
+    elif kind.startswith(("FLOAT8", "FLOAT4", "INT4", "UINT4")):
+        raise UsageError(f"holds {kind}, which is not read", str(path), "store it as FLOAT")
     return Loaded(path, {tensor.name or path.stem: value}, named=bool(tensor.name))
 
 
