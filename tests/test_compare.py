@@ -213,7 +213,11 @@ def test_a_dead_block_of_a_concat_is_found_although_cosine_is_0_9999(run: Run, t
     assert one(document)["metrics"]["cosine"] > 0.9999
     assert code == 1 and "block from scores (axis 1, 6 to 11) is 0 everywhere: 0 of 48 elements are non-zero" in text
     code, text, _ = run({"y": wanted}, {"y": got}, "--precision", "w8a8")
-    assert "axis 1, index 6, 7, 8, 9, 10, 11: one value everywhere" in text
+    assert code == 1 and "axis 1, index 6, 7, 8, 9, 10, 11: one value everywhere" in text
+    assert "give --graph" in text
+    flat = wanted.copy()
+    flat[:, 6:] = 0.5
+    assert run({"y": flat}, {"y": flat}, "--precision", "w8a8")[0] == 0
     assert run({"y": wanted}, {"y": wanted}, "--precision", "w8a8", "--graph", str(graph))[0] == 0
 
 
@@ -302,6 +306,12 @@ def test_a_snapshot_against_itself_is_golden_against_simulator(run: Run, tmp_pat
     assert code == 1 and "about 1.5 times" in text and one(document, "/a/MatMul_mm")["outcome"] == "differs"
     assert run(snapshot / "golden", snapshot / "simulator", "--precision", "fp16")[0] == 1
     assert run(snapshot / "golden", snapshot / "golden")[0] == 0
+    quiet = value.copy()
+    quiet[:, 3] = 0  # an inner channel below one step of an integer build
+    np.save(snapshot / "simulator" / "npy" / "_a_MatMul_mm.npy", quiet)
+    code, text, _ = run(snapshot, snapshot, "--precision", "w8a8")
+    assert code == 0 and "axis 1, index 3: one value everywhere" in text
+    np.save(snapshot / "simulator" / "npy" / "_a_MatMul_mm.npy", value * np.float32(1.5))
     other = tmp_path / "other"
     snapshot.rename(other)
     assert run(other, other / "simulator", "--precision", "fp16")[0] == 0  # two builds: simulator against simulator

@@ -39,7 +39,8 @@ def compare_files(
     told = mismatches(expected, found)
     common = [name for name in expected if name in found]
     values = _values(graph, info, inputs, common)
-    rows = [row(name, expected[name], found[name], precision, info, values.get(name)) for name in common]
+    inner = is_snapshot(reference) or is_snapshot(candidate)
+    rows = [row(n, expected[n], found[n], precision, info, values.get(n), inner) for n in common]
     limits = {metric: bound(metric, precision) for metric in METRICS}
     return Comparison(str(reference), str(candidate), precision, tuple(rows), tuple(told), limits, tuple(notes))
 

@@ -33,8 +33,16 @@ def bound(metric: str, precision: str) -> tuple[float, str]:
     return (held.value, held.origin) if held else (-1.0, "no limit is known: never passed")
 
 
-def row(name: str, wanted: Array, got: Array, precision: str, info: GraphInfo | None, at: Pointed | None) -> Row:
-    """Judge one tensor; `values` holds, for an index tensor, what it points into, and the axis."""
+def row(
+    name: str,
+    wanted: Array,
+    got: Array,
+    precision: str,
+    info: GraphInfo | None = None,
+    at: Pointed | None = None,
+    inner: bool = False,
+) -> Row:
+    """Judge one tensor; `at` is what an index tensor points into, `inner` says that it is no output of a model."""
     dtypes = (str(wanted.dtype), str(got.dtype))
     try:
         if at is not None:
@@ -43,7 +51,7 @@ def row(name: str, wanted: Array, got: Array, precision: str, info: GraphInfo | 
             count, first = unequal(wanted, got)
             notes = (f"{count} of {wanted.size} strings differ",) if count else ()
             return _made(name, DIFFERS if count else WITHIN, wanted, got, {"unequal": count}, first, notes)
-        return _numbers(name, wanted, got, precision, info)
+        return _numbers(name, wanted, got, precision, info, inner)
     except NotComparable as error:
         return Row(name, NOT_COMPARABLE, wanted.shape, dtypes, notes=(str(error),))
 
@@ -61,7 +69,7 @@ def _made(
     return Row(name, outcome, wanted.shape, (str(wanted.dtype), str(got.dtype)), metrics, at, a, b, notes)
 
 
-def _numbers(name: str, wanted: Array, got: Array, precision: str, info: GraphInfo | None) -> Row:
+def _numbers(name: str, wanted: Array, got: Array, precision: str, info: GraphInfo | None, inner: bool) -> Row:
     d = difference(wanted, got)
     # integers and bool are exact (design, section 10), but for the codes of an integer build
     codes = integer(precision) and wanted.dtype.itemsize <= 2 and wanted.dtype.kind in "iu"
@@ -73,9 +81,9 @@ def _numbers(name: str, wanted: Array, got: Array, precision: str, info: GraphIn
     if d.nonfinite_alike:
         notes.append(f"not finite in both, the reference included: {d.nonfinite_alike} of {wanted.size:,} elements")
     bad_parts = [*_blocks(name, wanted, got, precision, info), *_slots(wanted, got, d, precision)]
-    notes += bad_parts
-    if not info:
-        notes += _dead(wanted, got)
+    dead = [] if info else list(_dead(wanted, got))
+    bad_parts += [] if inner else dead
+    notes += [*bad_parts, *(dead if inner else [])]
     metrics = {
         key: getattr(d, key)
         for key in ("n", "relative_l2", "max_abs", "max_over_rms", "cosine", "gain", "sqnr_db", "nonfinite")
@@ -142,7 +150,10 @@ def _blocks(name: str, wanted: Array, got: Array, precision: str, info: GraphInf
 
 
 def _dead(wanted: Array, got: Array) -> Iterator[str]:
-    """Channels of one value where the reference varies: said, not judged, for without a graph they may be anything."""
+    """Channels of one value where the reference varies: without a graph, they may be an output that was concatenated.
+
+    Inner tensors of an integer build may lose a small channel honestly: there it is said, not judged.
+    """
     if wanted.ndim < 3 or wanted.dtype.kind != "f" or wanted.shape[1] < 2:
         return
     a, b = (np.moveaxis(x, 1, 0).reshape(x.shape[1], -1) for x in (wanted, got))
