@@ -3,9 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
-from tests.small import BUILD, FLOAT, INT64, STRING, TOML, artifact, candidate, linear, normal, save
 
-from verify.cases import digest_cases, digest_tensors, export_graph, load_calibration, load_cases, same_file, score_cases
+from tests.small import BUILD, FLOAT, INT64, STRING, TOML, artifact, candidate, linear, normal, save
+from verify.cases import (
+    digest_cases,
+    digest_tensors,
+    export_graph,
+    load_calibration,
+    load_cases,
+    same_file,
+    score_cases,
+)
 from verify.core import Case, UsageError
 
 
@@ -45,7 +53,8 @@ def test_a_function_may_give_plain_dicts_and_torch_like_values(tmp_path):
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, returned, message):
-    build = f"import numpy as np\nfrom verify.core import Case\nX = np.ones((1, 4), np.float32)\ndef cases(): return {returned}"
+    head = "import numpy as np\nfrom verify.core import Case\nX = np.ones((1, 4), np.float32)\n"
+    build = f"{head}def cases(): return {returned}"
     with pytest.raises(UsageError, match=message) as caught:
         loaded(tmp_path, "build.py:cases", build=build)
     assert "build.py:cases" in str(caught.value) and "\n" not in str(caught.value)
@@ -55,7 +64,9 @@ def test_symbolic_axes_are_free_and_declared_shapes_are_not(tmp_path):
     linear(tmp_path / "m.onnx", batch="n")
     build = "import numpy as np\ndef cases(): return [{'x': np.ones((n, 4), np.float32)} for n in (1, 3)]"
     assert [case.inputs["x"].shape[0] for case in loaded(tmp_path, "build.py:cases", build=build)] == [1, 3]
-    with pytest.raises(UsageError, match=r"case1: input 'x' has the shape \(3, 4\); candidate\.toml fixes it to \(1, 4\)"):
+    with pytest.raises(
+        UsageError, match=r"case1: input 'x' has the shape \(3, 4\); candidate\.toml fixes it to \(1, 4\)"
+    ):
         loaded(tmp_path, "build.py:cases", TOML + "[input.x]\nshape = [1, 4]", build)
 
 
@@ -203,7 +214,9 @@ CALIBRATED = TOML + 'precision = "w8a8"\ncalibration = "build.py:calibration"\n'
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
 def test_calibration_with_nan_or_inf_names_case_and_input(tmp_path, value):
-    build = BUILD + f"\ndef calibration():\n    bad = cases()\n    bad[1].inputs['x'][0, 2] = {value!r}\n    return bad\n"
+    build = (
+        BUILD + f"\ndef calibration():\n    bad = cases()\n    bad[1].inputs['x'][0, 2] = {value!r}\n    return bad\n"
+    )
     held = candidate(tmp_path, CALIBRATED, build)
     with pytest.raises(UsageError, match="calibration, case c1: input 'x' holds 1 values that are NaN or Inf"):
         load_calibration(held, artifact(tmp_path / "m.onnx"))

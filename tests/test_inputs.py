@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.small import FLOAT, candidate, save
-
 from onnx import helper
+
+from tests.small import FLOAT, candidate, save
 from verify.core import UsageError
 from verify.inputs import graph_shape, laid_out, prepare, rknn_input_settings
 
@@ -85,5 +85,3 @@ def test_an_open_number_of_channels_is_refused(tmp_path):
         rknn_input_settings(image(tmp_path))
     fixed = candidate(tmp_path, HEAD + IMAGE.replace("LAYOUT", "nchw") + "[input.e]\nshape = [1, 2]")
     assert rknn_input_settings(fixed)["mean_values"] == [[0.0, 0.0], [10.0, 20.0, 30.0]]
-
-

@@ -53,7 +53,10 @@ def test_what_user_code_raises_is_one_line_with_its_place(tmp_path, text, messag
 
 
 def test_our_own_errors_and_interrupts_pass_through(tmp_path):
-    write(tmp_path, "from verify.core import NotComparable\ndef f(): raise NotComparable('x')\ndef g(): raise KeyboardInterrupt")
+    write(
+        tmp_path,
+        "from verify.core import NotComparable\ndef f(): raise NotComparable('x')\ndef g(): raise KeyboardInterrupt",
+    )
     with pytest.raises(NotComparable):
         resolve("build.py:f", tmp_path)()
     with pytest.raises(KeyboardInterrupt):
@@ -77,13 +80,17 @@ def test_it_is_imported_once_and_again_when_it_changed(tmp_path):
 def test_two_candidates_have_files_of_the_same_name(tmp_path):
     for name in ("a", "b"):
         write(tmp_path / name, f"which = '{name}'", "helper.py")
-        write(tmp_path / name, "import helper\ndef f(): return helper.which\ndef g():\n    import helper\n    return helper.which")
+        write(
+            tmp_path / name,
+            "import helper\ndef f(): return helper.which\ndef g():\n    import helper\n    return helper.which",
+        )
     assert [resolve("build.py:f", tmp_path / name)() for name in "ab"] == ["a", "b"]
     assert [resolve("build.py:g", tmp_path / name)() for name in "aba"] == ["a", "b", "a"]
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"), [("build.py:f", True), ("a/b.py:f", True), ("m.onnx", False), ("a:b.onnx", False), ("b.py", False)]
+    ("text", "wanted"),
+    [("build.py:f", True), ("a/b.py:f", True), ("m.onnx", False), ("a:b.onnx", False), ("b.py", False)],
 )
 def test_references_are_told_from_paths(text, wanted):
     assert is_reference(text) is wanted
