@@ -12,7 +12,8 @@ from verify.compared import DIFFERS, NOT_COMPARABLE, WITHIN, Row
 from verify.core import Array, NotComparable
 from verify.indices import value_lost
 from verify.limits import limit
-from verify.metrics import SLOTS, Difference, by_slot, difference, outliers, unequal
+from verify.metrics import Difference, difference, unequal
+from verify.slots import SLOTS, by_slot, outliers
 from verify.targets import integer
 
 if TYPE_CHECKING:

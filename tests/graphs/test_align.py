@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from verify.core import NotComparable
-from verify.graphs.align import Match, align, layouts, restore
+from verify.graphs.align import Match, align, restore
 
 T, C, H = 12, 24, 4
 PRODUCERS = {
@@ -163,14 +163,6 @@ def test_a_match_survives_json() -> None:
     match = matched("mm_mm", lambda r: r["add"].transpose(0, 2, 1)[:, :, None])
     held = json.loads(json.dumps(dataclasses.asdict(match)))
     assert Match(**{k: tuple(v) if isinstance(v, list) else v for k, v in held.items()}) == match
-
-
-def test_layouts_restore_only_what_has_the_right_axes() -> None:
-    assert layouts((1, 24, 1, 12), (1, 12, 24))[1] == ((24, 12), (1, 0))
-    assert layouts((3, 5), (5, 2)) == ()
-    value = np.arange(24 * 12).reshape(24, 12)
-    for view, order in layouts((24, 12), (1, 4, 12, 6)):
-        assert value.reshape(view).transpose(order).size == value.size
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 from verify.core import Array, Candidate, Measurement, RunSpec, Tier, Where, runs
 from verify.graphs.info import LAYOUT
-from verify.metrics import SLOTS, by_slot, difference, outliers, unequal
+from verify.metrics import difference, unequal
+from verify.slots import SLOTS, by_slot, outliers
 from verify.trial import Trial
 
 #: Of larger batches only the worst slot is reported; all are measured.
