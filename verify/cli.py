@@ -51,15 +51,21 @@ def _parser() -> argparse.ArgumentParser:
         run.add_argument("--run", type=Path, metavar="DIR", help="folder for this run's evidence (must not exist)")
         run.add_argument("--json", metavar="F", help="write the report, a line per variant ('-': standard output)")
         run.add_argument("--junit", type=Path, metavar="F", help="write a JUnit report")
-        run.add_argument("--cache", type=Path, default=Path(".npu-verify"), help="cache and runs (default: .npu-verify)")
+        run.add_argument(
+            "--cache", type=Path, default=Path(".npu-verify"), help="cache and runs (default: .npu-verify)"
+        )
         run.add_argument("--verbose", action="store_true", help="every measurement's finding, nothing grouped")
         run.add_argument("--quiet", action="store_true", help="no progress")
     compare = add("compare", "compare two files of tensors", "compare reference.npz candidate.npz --precision fp16")
     compare.add_argument("reference", type=Path, help=".npz, .npy, .safetensors, ONNX test_data_set, snapshot folder")
     compare.add_argument("candidate", type=Path)
     compare.add_argument("--graph", type=Path, help="the ONNX graph that the outputs came from")
-    compare.add_argument("--inputs", type=Path, help="the inputs that were fed (with --graph: ties of indices are seen)")
-    compare.add_argument("--precision", default="fp32", help="what the candidate computes in (default: fp32, the strictest)")
+    compare.add_argument(
+        "--inputs", type=Path, help="the inputs that were fed (with --graph: ties of indices are seen)"
+    )
+    compare.add_argument(
+        "--precision", default="fp32", help="what the candidate computes in (default: fp32, the strictest)"
+    )
     compare.add_argument("--json", metavar="F", help="write the comparison ('-': standard output)")
     again = add("judge", "judge a stored run again under a policy", "judge .npu-verify/runs/NAME --policy policy.toml")
     again.add_argument("run", type=Path)
@@ -80,7 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     waive.add_argument("finding", help="the finding's id, as the report's JSON and --verbose show it")
     waive.add_argument("--until", required=True, help="last day, YYYY-MM-DD")
     waive.add_argument("--reason", required=True)
-    waive.add_argument("--policy", type=Path, default=Path("policy.toml"), help="the file to write (default: policy.toml)")
+    waive.add_argument(
+        "--policy", type=Path, default=Path("policy.toml"), help="the file to write (default: policy.toml)"
+    )
     pack = add("pack", "a bundle that runs elsewhere without toolkit or torch", "pack candidate.toml --variant fp16")
     pack.add_argument("candidate", type=Path)
     pack.add_argument("--variant", help="which one (default: the only one)")
@@ -183,12 +191,11 @@ def exit_code(verdicts: Sequence[Verdict], gate: bool) -> int:
     """check: 1 if anything failed, 3 if nothing at all could be measured, else 0. gate: 1 failed, 3 inconclusive, 0 passed."""
     from verify.core import Outcome
 
-    outcomes = [verdict.outcome for verdict in verdicts]
-    if Outcome.FAILED in outcomes:
+    if any(verdict.outcome is Outcome.FAILED for verdict in verdicts):
         return 1
     if gate:
-        return NOTHING if Outcome.INCONCLUSIVE in outcomes else 0
-    return NOTHING if any(_nothing(verdict) for verdict in verdicts) else 0
+        return 0 if verdicts and all(verdict.passed for verdict in verdicts) else NOTHING
+    return 0 if verdicts and not any(_nothing(verdict) for verdict in verdicts) else NOTHING
 
 
 def _nothing(verdict: Verdict) -> bool:
