@@ -89,7 +89,8 @@ def tiers(page: Page, verdict: Verdict) -> None:
     titles = "  ".join(f"{title:{size}}" for title, size in zip(head, wide, strict=True))
     page.line(page.paint(f"{titles}  what", "dim"))
     for name, outcome, worst, limit, what in rows:
-        rest = middle(what, left + wide[2] + wide[3] + 4)
+        room = left + wide[2] + wide[3] + 4
+        rest = what if len(what) <= room else what[: room - 3] + "..."  # a reason tells most by its beginning
         if worst:
             rest = f"{worst:{wide[2]}}  {limit:{wide[3]}}  {middle(what, left)}"
         blanks = " " * (wide[1] - len(WORD[outcome]) + 2)
