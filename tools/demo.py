@@ -106,6 +106,8 @@ def wrong(held: list[Ran]) -> list[str]:
     blame = by_name["int8", "check"].get("blame", [])
     if not {"quantiser", "precision"} & set(blame):
         out.append(f"check int8: blames {blame}, wanted the quantiser or the precision")
+    if not by_name["int8", "check"].get("first_divergent"):
+        out.append("check int8: names no layer where the signal is lost first")
     legs = by_name["fp16", "check"].get("tiers", {}).get("device", {}).get("legs", [])
     if {leg["name"]: leg["outcome"] for leg in legs}.get("graph~simulator") != "passed":
         out.append("check fp16: the leg graph~simulator did not pass")
