@@ -75,8 +75,8 @@ def run(variant: str, command: str, wanted: int | None, report: Path, brief: boo
     held = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE if brief else None, text=True, check=False)
     seconds = time.monotonic() - start
     if brief:
-        lines = held.stdout.splitlines()
-        print("\n".join(line for line in lines if line == lines[0] or line.startswith("NOT PROVEN")))
+        first, *rest = held.stdout.splitlines() or [""]
+        print("\n".join([first, *(line for line in rest if line.startswith("NOT PROVEN"))]))
     print(f"exit code {held.returncode}: {MEANING.get(held.returncode, {}).get(command, 'broken')} ({seconds:.0f} s)\n")
     document = json.loads(report.read_text()) if report.exists() else {}
     return Ran(variant, command, held.returncode, wanted, seconds, document)
