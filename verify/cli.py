@@ -122,9 +122,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("npu-verify: interrupted; nothing was left behind", file=sys.stderr)
         return 130  # the shell's own code for SIGINT
-    except BrokenPipeError:  # the reader of a pipe went away: not an error of ours, and nothing more to say
+    except BrokenPipeError:  # the reader of a pipe went away; nothing more to say, but a refusal must not become a 0
         sys.stderr.close()
-        return 0
+        return 141  # the shell's own code for SIGPIPE
 
 
 def _write(text: str, to: str | Path) -> None:

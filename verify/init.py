@@ -113,8 +113,6 @@ def _finite(values: Iterable[Any]) -> bool:
     import numpy as np
 
     for value in values:
-        if not isinstance(value, np.ndarray):
-            continue
         if value.size == 0 or (value.dtype.kind == "f" and not np.isfinite(value).all()):
             return False
     return True

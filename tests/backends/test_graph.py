@@ -60,6 +60,16 @@ def test_sequences_among_the_inner_tensors_are_left_out(tmp_path):
     assert list(inner) == ["c"] and outputs["y"].shape == (2, 4)
 
 
+def test_sequences_among_the_outputs_are_not_covered(tmp_path):
+    nodes = [helper.make_node("SequenceConstruct", ["x"], ["s"]), helper.make_node("Relu", ["x"], ["y"])]
+    path = save(tmp_path / "m.onnx", nodes)
+    model = onnx.load(str(path))
+    model.graph.output.append(helper.make_tensor_sequence_value_info("s", FLOAT, None))
+    onnx.save(model, str(path))
+    with opened(tmp_path) as session:
+        assert list(session.run(X)) == ["y"]
+
+
 def test_integers_inside_keep_their_types(tmp_path):
     nodes = [
         helper.make_node("TopK", ["x", "k"], ["v", "i"]),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verify.core import NotComparable, Tensors, UsageError
+from verify.core import Array, NotComparable, Tensors, UsageError
 
 LEVELS = ("off", "basic", "extended", "all")
 
@@ -60,6 +60,13 @@ def short(error: BaseException) -> str:
     return re.sub(r"/\S+\.(?:cc|h):\d+ \S* ?", "", text)[:300]
 
 
+def tensors(names: Sequence[str], values: Sequence[Any]) -> dict[str, Array]:
+    """Those of the values that are tensors, by name."""
+    import numpy as np
+
+    return {name: value for name, value in zip(names, values, strict=True) if isinstance(value, np.ndarray)}
+
+
 @dataclass(frozen=True)
 class OrtSession:
     """Named tensors through one InferenceSession; outputs in the graph's order."""
@@ -69,8 +76,11 @@ class OrtSession:
     names: tuple[str, ...]
 
     def run(self, feeds: Tensors) -> Tensors:
-        """Raises UsageError for feeds that do not fit, NotComparable when the model itself fails on them."""
-        return dict(zip(self.names, self.fetch(feeds, self.names), strict=True))
+        """Raises UsageError for feeds that do not fit, NotComparable when the model itself fails on them.
+
+        Outputs that are sequences, maps or empty optionals are left out: they are not covered.
+        """
+        return tensors(self.names, self.fetch(feeds, self.names))
 
     def fetch(self, feeds: Tensors, names: tuple[str, ...]) -> list[Any]:
         from onnxruntime.capi import onnxruntime_pybind11_state as state

@@ -22,12 +22,10 @@ class GraphSession(_ort.OrtSession):
     inner: tuple[str, ...] = field(default=())
 
     def run_all(self, feeds: Tensors) -> tuple[Tensors, dict[str, Array]]:
-        """(outputs, inner tensors by name); sequences and optionals among the inner ones are left out."""
-        import numpy as np
-
-        values = dict(zip(self.names + self.inner, self.fetch(feeds, self.names + self.inner), strict=True))
-        inner = {name: values[name] for name in self.inner if isinstance(values[name], np.ndarray)}
-        return {name: values[name] for name in self.names}, inner
+        """(outputs, inner tensors by name); sequences and optionals are left out of both."""
+        values = self.fetch(feeds, self.names + self.inner)
+        count = len(self.names)
+        return _ort.tensors(self.names, values[:count]), _ort.tensors(self.inner, values[count:])
 
 
 @dataclass(frozen=True)
