@@ -235,3 +235,17 @@ def test_indices_of_ties_pass_and_wrong_ones_fail(tmp_path, store):
         outcomes[order] = [f.id for f in verdict.findings if f.checker == "indices" and f.severity == "fail"]
     assert outcomes["2, 1"] == []
     assert outcomes["2, 0"]
+
+
+def test_a_file_built_elsewhere_is_what_runs_and_what_the_verdict_names(tmp_path, store):
+    held = good(tmp_path, TOML + 'artifact = "built.onnx"\n')
+    with pytest.raises(UsageError, match="built.onnx: no such file"):
+        check(held, store=store)
+    linear(tmp_path / "built.onnx")
+    verdict = check(held, store=store)
+    assert verdict.passed, verdict
+    roles = {a["name"]: a["role"] for a in verdict.candidate["artifacts"]}
+    assert roles == {"m.onnx": "graph", "built.onnx": "device"}
+    assert any("built elsewhere" in note for note in verdict.notes)
+    scaled_weights(tmp_path / "built.onnx", 1.01)
+    assert check(held, store=store).outcome is Outcome.FAILED

@@ -23,7 +23,7 @@ from verify.cases import (
     same_file,
     score_cases,
 )
-from verify.core import Artifact, Build, Candidate, Case, Missing, NotComparable, Recording, Tensors
+from verify.core import Artifact, Build, Candidate, Case, Missing, NotComparable, Recording, Tensors, UsageError
 from verify.graphs import info
 from verify.graphs.signature import signature
 from verify.plan import LAYER_CASES, Plan
@@ -100,7 +100,8 @@ def references(stage: Stage, graph: Artifact, source: Session) -> None:
             return source.run(prepare(candidate, case.inputs)), {}, {}
 
         def of_graph(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
-            return plain.run(prepare(candidate, case.inputs)), {}, {"inputs": case.inputs}
+            fed = prepare(candidate, case.inputs)
+            return plain.run(fed), {}, {"inputs": fed}
 
         evidence = getattr(source, "evidence", "reference")
         if evidence == "replay":
@@ -137,6 +138,7 @@ def capture_key(stage: Stage, graph: Artifact, calibration: Sequence[Case]) -> s
             "graph": graph.sha256,
             "external": {name: file_digest(graph.path.parent / name) for name in info.read(graph.path).external},
             "variant": asdict(candidate.variant),
+            "artifact": elsewhere.sha256 if (elsewhere := given(candidate)) else "",
             "inputs": {name: asdict(spec) for name, spec in candidate.inputs.items()},
             "accuracy": asdict(candidate.accuracy) if candidate.accuracy else None,
             "calibration": digest_cases(calibration) if calibration else "",
@@ -189,20 +191,26 @@ def _isolated(dump: Any) -> dict[str, float]:
     return out
 
 
+def given(candidate: Candidate) -> Artifact | None:
+    """The file built elsewhere that the variant names, if it names one; raises UsageError when it is not there."""
+    if not candidate.variant.artifact:
+        return None
+    path = candidate.folder / candidate.variant.artifact
+    if not path.is_file():
+        raise UsageError("no such file", str(path), "give the path of the built file, relative to candidate.toml")
+    return Artifact("device", path, file_digest(path))
+
+
 @contextmanager
 def device(stage: Stage, build: Build | None) -> Iterator[tuple[Session, str]]:
     """The session that has the final say, and what kind of evidence it gives; raises Missing where there is none."""
     candidate = stage.candidate
     name = "user" if candidate.variant.run else {"cpu": "cpu", "gpu": "gpu"}.get(candidate.target, "npu")
     backend = load("verify.backends", name)()
-    if build is None and name != "user":
+    if build is None and name != "user" and not candidate.variant.artifact:
         raise Missing("nothing was built, so nothing can run on the device", candidate.name)
-    artifact = (
-        build.artifact if build else Artifact("device", candidate.folder / candidate.variant.run.split(":")[0], "")
-    )
-    if candidate.variant.artifact:
-        path = candidate.folder / candidate.variant.artifact
-        artifact = Artifact("device", path, file_digest(path))
+    runner = Artifact("device", candidate.folder / candidate.variant.run.split(":")[0], "")
+    artifact = given(candidate) or (build.artifact if build else runner)
     with backend.open(candidate, artifact) as session:
         yield session, "hardware"
 
@@ -264,7 +272,7 @@ def run_device(stage: Stage, build: Build | None, source: Source) -> None:
                 stage.recordings["device"] = held
             scored(stage, source, session, "device", evidence)
     except Missing as error:
-        built = build is not None or not stage.candidate.variant.builder
+        built = build is not None or not stage.candidate.variant.builder or bool(stage.candidate.variant.artifact)
         stage.missing["device"] = error if built else stage.missing.get("simulator", error)
     except NotComparable as error:
         stage.facts.setdefault("not_comparable", {})["graph~device"] = str(error)
@@ -307,6 +315,11 @@ def capture(candidate: Candidate, plan: Plan, store: Store, progress: Any, work:
         stage.opened = opened
         if same_file(candidate, graph):
             stage.notes.append("source and graph are the same file: tier 1 proves nothing about the export")
+        builds = bool(candidate.variant.builder)
+        if given(candidate) is not None:
+            builds = candidate.target != "cpu"  # a rebuild is needed for its simulator only
+            what = "; the simulator's legs are those of a rebuild with the declared settings" if builds else ""
+            stage.notes.append(f"the device runs {candidate.variant.artifact}, built elsewhere{what}")
         try:
             references(stage, graph, source)
         except NotComparable as error:
@@ -320,7 +333,7 @@ def capture(candidate: Candidate, plan: Plan, store: Store, progress: Any, work:
         reference, local = Source(candidate, source), candidate.target == "cpu"
         with store.lock(key):
             build = cached.load(stage, key)
-            if build is None and candidate.variant.builder:
+            if build is None and builds:
                 build = run_build(stage, graph, calibration, reference)
                 if local:  # this machine is the hardware, and the key names it: its runs are kept with the build
                     run_device(stage, build, reference)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from verify import recording
-from verify.capture import Stage, capture
+from verify.capture import Stage, capture, given
 from verify.core import Candidate, Measurement, Missing, NotComparable, Tier, UsageError, VerifyError
 from verify.graphs.info import GraphInfo
 from verify.host import host
@@ -179,9 +179,13 @@ def _budgets(candidate: Candidate) -> dict[str, float]:
 def _identity(trial: Trial) -> dict[str, Any]:
     candidate, graph = trial.candidate, trial.facts["graph"]
     artifacts = [{"role": "graph", "name": graph.path.name, "sha256": graph.sha256}]
+    elsewhere = given(candidate)
+    if elsewhere:
+        artifacts.append({"role": "device", "name": elsewhere.path.name, "sha256": elsewhere.sha256})
     if trial.build:
         built = trial.build.artifact
-        artifacts.append({"role": built.role, "name": built.path.name, "sha256": built.sha256})
+        role = "rebuild" if elsewhere else built.role
+        artifacts.append({"role": role, "name": built.path.name, "sha256": built.sha256})
     return {
         "model": candidate.model,
         "variant": candidate.variant.name,
