@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import py_compile
 import sys
 from pathlib import Path
 
@@ -111,6 +112,7 @@ def f():
     with open(HERE / "written.txt", "w") as stream:
         stream.write("x")
     open("/proc/self/status").close()
+    open(json.__file__).close()
 """
 
 
@@ -119,6 +121,7 @@ def folder_of_reader(folder: Path) -> Path:
     (folder / "unread.txt").write_text("x")
     np.save(folder / "array.npy", np.zeros(1))
     write(folder, "x = 1", "helper.py")
+    py_compile.compile(str(folder / "helper.py"))  # so that its source itself is not opened
     return write(folder, READER)
 
 
@@ -146,6 +149,25 @@ def test_what_was_read_before_counts_again_for_the_same_folder_only(tmp_path):
 def folder_of_reader_in(folder: Path, name: str) -> Path:
     (folder / name).mkdir()
     return folder_of_reader(folder / name)
+
+
+def test_an_environment_inside_the_folder_is_still_a_library(tmp_path, monkeypatch):
+    """A project often holds its candidate.toml and its .venv side by side."""
+    packages = tmp_path / ".venv" / "packages"
+    packages.mkdir(parents=True)
+    write(packages, "def read(path):\n    return open(path).read()", "reader_package.py")
+    monkeypatch.setattr("verify.opened._library", lambda: (f"{packages}/",))
+    monkeypatch.syspath_prepend(str(packages))
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("x")
+    write(tmp_path, "import reader_package\ndef f(path): return reader_package.read(path)")
+    function = resolve("build.py:f", tmp_path)
+    with recording_files() as found:
+        function(str(tmp_path / "a.txt"))
+        sys.modules["reader_package"].read(str(tmp_path / "b.txt"))  # nothing of the user's is under way
+    assert {path.name for path in found} == {"a.txt"}
+    with pytest.raises(UsageError, match=r"build\.py:2: FileNotFoundError"):
+        function("absent")
 
 
 def test_nothing_is_recorded_when_nobody_listens(tmp_path):

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from verify.bundle import checked
-from verify.core import Accuracy, Candidate, InputSpec, UsageError, Variant
-from verify.targets import BUILDERS, PRECISIONS, builder_of, integer
+from verify.core import Accuracy, Candidate, InputSpec, UsageError
 from verify.toml import nearest, numbers, only, read_toml, texts, value
+from verify.variants import read_variant
 
 TOP = ("model", "target", "source", "graph", "cases", "traits", "depends", "time_limit")
 TABLES = ("input", "accuracy", "toolkit", "budget", "variant")
 INPUT = ("layout", "mean", "std", "color", "shape")
 ACCURACY = ("score", "margin", "cases", "batch", "alpha")
-VARIANT = ("target", "precision", "builder", "graph", "artifact", "run", "calibration")
 #: Names become parts of folder names and of signed properties, where "/", ":" and "@" separate.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
@@ -41,7 +40,7 @@ def load(path: str | Path, variant: str | None = None) -> Candidate:
         raise UsageError(f"time_limit = {limit:g} is not a number of seconds", where, "write a positive number")
     return Candidate(
         model=_name(_wanted(document, "model", where, 'for example model = "detector"'), "model", where),
-        variant=_variant(variant, document, where),
+        variant=read_variant(variant, document, where),
         folder=path.parent,
         source=_wanted(document, "source", where, 'source = "build.py:source", or the original .onnx file'),
         graph=_wanted(document, "graph", where, 'graph = "model.onnx", or "build.py:export"'),
@@ -162,35 +161,3 @@ def _python(given: str, folder: Path, where: str) -> str:
 
 def _budget(table: Mapping[str, Any], where: str) -> dict[str, float]:
     return {metric: value(table, metric, float, 0.0, where) for metric in table}
-
-
-def _variant(name: str, document: Mapping[str, Any], path: str) -> Variant:
-    table, where = document["variant"][name], f"{path}, [variant.{name}]"
-    only(table, (*VARIANT, *BUILDERS, *([table["builder"]] if isinstance(table.get("builder"), str) else [])), where)
-    text = {key: value(table, key, str, "", where) for key in VARIANT}
-    target = text["target"] or value(document, "target", str, "", path)
-    if not target:
-        raise UsageError("has no target", where, 'write target = "rk3588" here, or at the top for every variant')
-    if target not in PRECISIONS:
-        raise UsageError(f"unknown target {target!r}", where, nearest(target, PRECISIONS))
-    precision, known = text["precision"] or ("fp32" if target == "cpu" else ""), PRECISIONS[target]
-    if not precision:
-        raise UsageError("has no precision", where, f"known for {target}: {', '.join(known)}")
-    if precision not in known:
-        raise UsageError(f"unknown precision {precision!r} for {target}", where, nearest(precision, known))
-    given = [key for key in ("builder", "artifact", "run") if text[key]]
-    if text["run"] and len(given) > 1:
-        raise UsageError(f"has both run and {given[0]}", where, "keep one: a runner is neither built nor handed over")
-    builder = "" if text["run"] else text["builder"] or builder_of(target)
-    settings = {key: _table(table, key, where) for key in table if key not in VARIANT}
-    for key in settings:
-        if key != builder:
-            do = f"remove it or set builder = {key!r}" if not text["run"] else "remove it: a runner is not built here"
-            raise UsageError(f"settings of {key}, which does not build this variant", where, do)
-    if builder and not text["artifact"] and integer(precision) and not text["calibration"]:
-        do = 'write calibration = "calib/*.npz", "build.py:calibration" or the toolkit\'s dataset.txt'
-        raise UsageError(f"{precision} without calibration", where, do)
-    return Variant(
-        name=name, target=target, precision=precision, builder=builder, graph=text["graph"],
-        artifact=text["artifact"], run=text["run"], calibration=text["calibration"], settings=settings,
-    )  # fmt: skip

@@ -11,12 +11,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from verify.case_images import SUFFIXES, image
+from verify.case_protos import data_set, natural
 from verify.core import Array, Candidate, Case, UsageError
 from verify.graphs.signature import Port, Signature
 from verify.npz import read_npz
@@ -36,7 +35,7 @@ def read(candidate: Candidate, source: str, graph: Signature | None) -> Iterator
         names = [os.path.relpath(path, candidate.folder) for path in files]
     for name, path in zip(names, files, strict=True):
         if path.is_dir():
-            yield _test_data(name, path, graph)
+            yield data_set(name, path, graph)
         elif path.suffix == ".npz":
             yield _npz(name, path)
         elif path.suffix == ".txt":
@@ -65,15 +64,11 @@ def _function(candidate: Candidate, source: str) -> Iterator[Case]:
         yield item
 
 
-def _natural(path: Path) -> list[Any]:
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(path))]
-
-
 def _files(folder: Path, source: str) -> list[Path]:
     """The files (or test_data_set folders) that a path or glob names, in natural order; UsageError if none."""
     import glob
 
-    found = sorted(map(Path, glob.glob(os.path.join(glob.escape(str(folder)), source), recursive=True)), key=_natural)
+    found = sorted(map(Path, glob.glob(os.path.join(glob.escape(str(folder)), source), recursive=True)), key=natural)
     if not found:
         raise UsageError("no such file or folder", str(folder / source), "name existing cases, or put them there")
     files: list[Path] = []
@@ -81,7 +76,7 @@ def _files(folder: Path, source: str) -> list[Path]:
         if path.is_file() or _is_test_data(path):
             files.append(path)
             continue
-        inside = sorted(path.iterdir(), key=_natural)
+        inside = sorted(path.iterdir(), key=natural)
         wanted = [p for p in inside if _is_test_data(p)] or [p for p in inside if p.suffix == ".npz"]
         wanted = wanted or [p for p in inside if p.suffix.lower() in (*SUFFIXES, ".npy")]
         if not wanted:
@@ -99,32 +94,6 @@ def _npz(name: str, path: Path) -> Case:
     inputs = {key: value for key, value in members.items() if not key.startswith(EXPECTED)}
     expected = {key[len(EXPECTED) :]: value for key, value in members.items() if key.startswith(EXPECTED)}
     return Case(name, inputs, expected or None)
-
-
-def _test_data(name: str, path: Path, graph: Signature | None) -> Case:
-    inputs = _protos(path, "input", graph.inputs if graph else None)
-    outputs = _protos(path, "output", graph.outputs if graph else None)
-    return Case(name, inputs, outputs or None)
-
-
-def _protos(folder: Path, kind: str, ports: Sequence[Port] | None) -> dict[str, Array]:
-    import onnx
-    from onnx import numpy_helper
-
-    found = {}
-    for path in sorted(folder.glob(f"{kind}_*.pb"), key=_natural):
-        index = path.stem.rpartition("_")[2]
-        try:
-            proto = onnx.load_tensor(str(path))
-            value = numpy_helper.to_array(proto)
-        except Exception as error:  # protobuf's own kinds; sequences and optionals do not parse as tensors either
-            raise UsageError(f"not a readable tensor ({type(error).__name__})", str(path), "write it again") from None
-        name = ports[int(index)].name if ports and index.isdigit() and int(index) < len(ports) else proto.name
-        if not name or (ports and name not in [port.name for port in ports]):
-            count = len(ports) if ports else "an unknown number of"
-            raise UsageError(f"there is no {kind} {index}", str(path), f"the graph has {count} {kind}s")
-        found[name] = value
-    return found
 
 
 def _ports(graph: Signature | None, candidate: Candidate, path: Path) -> Sequence[Port]:

@@ -7,6 +7,7 @@ from onnx import helper
 from tests.small import BUILD, FLOAT, TOML, artifact, candidate, linear, normal, save
 from verify.backends.source import SourceBackend
 from verify.core import NotComparable, UsageError
+from verify.usercode import resolve
 
 torch = pytest.importorskip("torch")
 
@@ -104,7 +105,8 @@ def test_float64_is_float64_throughout(tmp_path):
     wanted = X["x"].astype(np.float64) @ np.full((4, 3), np.float64(np.float32(0.1))) + 1 / 3
     assert out["y"].dtype == np.float64
     np.testing.assert_allclose(out["y"], wanted, rtol=1e-14)
-    assert run(tmp_path, module)["y"].dtype == np.float32, "the user's own module is not changed"
+    kept = resolve("build.py:kept", tmp_path)
+    assert kept() == torch.float32, "the user's own module is not changed"
     assert torch.get_default_dtype() == torch.float32
 
 

@@ -33,7 +33,7 @@ def options(level: str = "off", count: int | None = None) -> Any:
     }[level]
     held.intra_op_num_threads = count or threads()
     held.inter_op_num_threads = 1
-    # idle threads spin for the next operator by default, which starves whoever shares the machine (a simulator, a build)
+    # idle threads spin for the next operator by default, which starves whatever else runs here (a simulator, a build)
     held.add_session_config_entry("session.intra_op.allow_spinning", "0")
     held.log_severity_level = 4  # fatal only: every error is raised as well
     return held

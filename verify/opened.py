@@ -1,0 +1,97 @@
+"""Which files user code opens: a kept build is void when one of them changes."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_HERE = str(Path(__file__).resolve().parent) + os.sep
+FOLDERS: set[str] = set()  # of user modules, each ending in a separator
+_SEEN: dict[str, set[str]] = {}  # by such a folder: what its code has opened since this process began
+_IGNORED: set[str] = set()
+_ACTIVE: list[set[Path]] = []
+_hooked = False
+
+
+def folder_of(file: str) -> str:
+    """The folder that a file of user code lies in; "" for a library, even one whose environment lies in there."""
+    found = next((held for held in FOLDERS if file.startswith(held)), "")
+    return "" if found and file.startswith(_library()) else found
+
+
+def ignore(folder: Path) -> None:
+    """Never report files of this folder: it is ours, and named differently in every run."""
+    _IGNORED.add(str(folder.resolve()) + os.sep)
+
+
+@contextmanager
+def recording_files() -> Iterator[set[Path]]:
+    """Collect the files that user code really opens for reading, the user's own modules among them.
+
+    Left out are the standard library, installed packages, /proc and the like, and what we write ourselves. What a
+    folder's code opened earlier in this process counts too: modules and caches are not read twice. Seen is what
+    Python opens; files that a library opens by itself (safetensors and tokenizers do) must be named in `depends`.
+    """
+    global _hooked
+    if not _hooked:  # an audit hook cannot be taken away again, so there is one, and it looks whether anybody listens
+        sys.addaudithook(_audit)
+        _hooked = True
+    found: set[Path] = set()
+    _ACTIVE.append(found)
+    try:
+        yield found
+    finally:
+        _ACTIVE[:] = [held for held in _ACTIVE if held is not found]
+
+
+def note(folder: Path, files: Iterable[Path]) -> None:
+    """Count these files among those that the code of `folder` opens."""
+    seen = _SEEN.setdefault(str(folder.resolve()) + os.sep, set())
+    seen.update(str(path.resolve()) for path in files)
+    for held in _ACTIVE:
+        held.update(Path(p) for p in seen if os.path.isfile(p))
+
+
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    if event != "open" or not _ACTIVE:
+        return
+    try:
+        _opened(args[0], args[2])
+    except Exception:  # an audit hook that raises would forbid the user's own open
+        return
+
+
+def _opened(path: Any, flags: Any) -> None:
+    if not isinstance(path, str | bytes | os.PathLike):
+        return
+    if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_CREAT):
+        return
+    frame, folder = sys._getframe(2), ""
+    while frame is not None and not folder:
+        folder = folder_of(frame.f_code.co_filename)
+        frame = frame.f_back  # type: ignore[assignment]
+    full = os.path.realpath(os.fsdecode(path))
+    if full.endswith(".pyc"):  # what counts is the source that it was made of
+        full = importlib.util.source_from_cache(full)
+    if folder and not full.startswith((*_library(), *_IGNORED, *_SYSTEM)) and os.path.isfile(full):
+        _SEEN.setdefault(folder, set()).add(full)
+        for held in _ACTIVE:
+            held.add(Path(full))
+
+
+_SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/")  # the kernel's and the machine's own, never a model's data
+
+
+@functools.lru_cache(maxsize=1)
+def _library() -> tuple[str, ...]:
+    paths = [*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()]
+    chosen = {os.path.realpath(p) + os.sep for p in paths if "scripts" not in p}
+    return (*sorted(chosen - {os.path.realpath(sysconfig.get_paths()["data"]) + os.sep}), _HERE)
