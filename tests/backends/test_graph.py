@@ -81,14 +81,15 @@ def test_integers_inside_keep_their_types(tmp_path):
     assert inner["i"].dtype == np.int64 and inner["v"].dtype == np.float32
 
 
-def test_nothing_is_optimised(tmp_path):
+@pytest.mark.parametrize("instrument", [False, True])
+def test_nothing_is_optimised(tmp_path, instrument):
     """A zero Pad before a MaxPool is folded away by the optimiser, which is wrong for negative inputs."""
     nodes = [
         helper.make_node("Pad", ["x", "p"], ["q"]),
         helper.make_node("MaxPool", ["q"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
     ]
     save(tmp_path / "m.onnx", nodes, [("x", FLOAT, [1, 1, 2, 2])], weights={"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])})
-    with opened(tmp_path) as session:
+    with opened(tmp_path, instrument) as session:
         assert session.run({"x": -np.ones((1, 1, 2, 2), np.float32)})["y"].max() == 0
 
 
