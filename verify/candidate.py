@@ -11,7 +11,9 @@ from typing import Any
 from verify.bundle import checked
 from verify.core import Accuracy, Candidate, InputSpec, UsageError
 from verify.toml import nearest, numbers, only, read_toml, texts, value
-from verify.variants import read_variant
+from verify.variants import VARIANT, read_variant
+
+__all__ = ["ACCURACY", "INPUT", "TABLES", "TOP", "VARIANT", "load", "names"]
 
 TOP = ("model", "target", "source", "graph", "cases", "traits", "depends", "time_limit")
 TABLES = ("input", "accuracy", "toolkit", "budget", "variant")

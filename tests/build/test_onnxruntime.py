@@ -6,6 +6,7 @@ import pytest
 from onnx import helper
 
 from tests.small import BUILD, FLOAT, TOML, artifact, candidate, linear, normal, save
+from verify.backends import _ort
 from verify.backends.cpu import CpuBackend
 from verify.backends.graph import GraphBackend
 from verify.build.onnxruntime import OnnxruntimeBuilder
@@ -104,6 +105,19 @@ def test_a_build_that_takes_too_long_is_ended(tmp_path):
     _, building = opened(tmp_path, "time_limit = 0.01\n" + TOML)
     with pytest.raises(Missing, match=r"did not return within 0\.01 s"), building:
         pass
+
+
+@pytest.mark.parametrize(
+    ("toml", "level"),
+    [(TOML, "off"), (TOML + 'artifact = "m.onnx"', "all"), (W8A8, "all")],
+    ids=["fused", "given", "int8"],
+)
+def test_a_fused_graph_is_not_fused_again(tmp_path, monkeypatch, toml, level):
+    """MiniLM's cannot be loaded a second time with optimisation: two initialisers get one name."""
+    levels, options = [], _ort.options
+    monkeypatch.setattr(_ort, "options", lambda chosen, count: levels.append(chosen) or options(chosen, count))
+    with CpuBackend().open(candidate(tmp_path, toml), artifact(linear(tmp_path / "m.onnx"))):
+        assert levels == [level]
 
 
 def test_what_is_left_is_in_the_work_folder(tmp_path):
