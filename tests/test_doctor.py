@@ -63,6 +63,7 @@ def test_nothing_is_wrong_with_the_slim_set(monkeypatch):
         ("python", {"platform": "Linux aarch64"}, "wrong", "use such"),
         ("numpy", {"packages": {"numpy": "2.2.0"}}, "wrong", "'numpy<=1.26.4'"),
         ("setuptools", {"packages": {"setuptools": "84.2.1"}}, "wrong", "'setuptools<82'"),
+        ("setuptools", {"packages": {"setuptools": "82.0.0"}}, "wrong", "'setuptools<82'"),
         ("setuptools", {"packages": {"setuptools": ""}}, "missing", "'setuptools<82'"),
         ("onnx", {"packages": {"onnx": "1.19.0"}}, "wrong", "<=1.18"),
         ("onnx", {"packages": {"onnx": "1.9.0"}}, "wrong", ">=1.16.1"),

@@ -138,6 +138,16 @@ def test_it(trial, variant):
     held.stdout.fnmatch_lines(["*test_it?doubled1? FAILED*"])
 
 
+def test_a_tier_that_a_verdict_does_not_hold_is_not_passed():
+    from verify import Outcome, Tier, Verdict
+    from verify.pytest_plugin import only
+    from verify.verdict import TierVerdict
+
+    verdict = Verdict(Outcome.PASSED, {}, {Tier.GRAPH: TierVerdict(Outcome.PASSED)})
+    assert only(verdict, frozenset({Tier.GRAPH})).passed
+    assert only(verdict, frozenset({Tier.GRAPH, Tier.DEVICE})).outcome is Outcome.INCONCLUSIVE
+
+
 def test_a_marked_test_fails_though_it_asserts_nothing(project):
     held = run(
         project,
