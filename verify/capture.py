@@ -230,11 +230,15 @@ class Source:
 
 
 def scored(stage: Stage, source: Source, session: Session, role: str, evidence: str) -> None:
-    """Score one role against the source, if a checker asked for it."""
+    """Score one role against the source, if a checker asked for it; outputs that do not pair break that leg alone."""
     if stage.plan.score:
         with stage.progress.step(f"scoring {role} against the source"):
             samples = score_cases(stage.candidate, stage.files["graph.onnx"])
-            result = score(stage.candidate, samples, source, session, role, evidence, stage.progress)
+            try:
+                result = score(stage.candidate, samples, source, session, role, evidence, stage.progress)
+            except NotComparable as error:
+                stage.facts.setdefault("not_comparable", {})[f"source~{role}"] = str(error)
+                return
             stage.facts.setdefault("scored", {})[role] = result
 
 

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from verify.policy import Policy
 from verify.protocols import load
 from verify.schemas import stamp
 from verify.store import Store, link, packages, publish
-from verify.trial import Trial, legs_of
+from verify.trial import Leg, Trial, legs_of
 from verify.verdict import Verdict, _plain
 
 #: Packages whose versions can change a number, for the report's environment.
@@ -109,13 +109,14 @@ def measure(trial: Trial, checkers: list[Any], command: str) -> Run:
     measurements: list[Measurement] = []
     crashed: dict[str, str] = {}
     ran: dict[str, tuple[str, ...]] = {}
+    unformed: dict[str, str] = {}
     present = {leg.name for leg in legs if all(r in trial.recordings for r in (leg.reference, leg.candidate))}
     if Tier.END_TO_END in tiers.values():
         present -= {leg.name for leg in legs if leg.tier is Tier.END_TO_END and leg.candidate not in trial.scored}
 
     for checker in sorted(checkers, key=lambda c: c.name != "structure"):
         ran[checker.name] = tuple(
-            n for n in expected_legs(checker.name, candidate, trial.graph) if n in present - set(broken)
+            n for n in expected_legs(checker.name, candidate, trial.graph) if n in present - {*broken, *unformed}
         )
         try:
             for m in checker.check(trial):
@@ -132,14 +133,17 @@ def measure(trial: Trial, checkers: list[Any], command: str) -> Run:
             for m in measurements:
                 if m.metric == "mismatches" and not m.value <= 0:
                     broken.setdefault(m.where.leg, m.note)
-            hidden = {leg.candidate for leg in legs if leg.name in broken}
-            kept = {r: v for r, v in trial.recordings.items() if r not in hidden}
-            scored = {r: v for r, v in trial.scored.items() if r not in hidden}
-            trial = dataclasses.replace(trial, recordings=kept, scored=scored)
+            unformed = _unformed(legs, broken)
+            trial = dataclasses.replace(trial, broken=frozenset({*broken, *unformed}))
     return Run(
         candidate=_identity(trial),
         precision=candidate.variant.precision,
-        legs=tuple(_leg(leg, trial, leg.name in present) for leg in legs),
+        legs=tuple(
+            LegRecord(leg.tier, leg.name, "", unformed[leg.name])
+            if leg.name in unformed
+            else _leg(leg, trial, leg.name in present)
+            for leg in legs
+        ),
         ran=ran,
         measurements=tuple(measurements),
         crashed=crashed,
@@ -152,6 +156,16 @@ def measure(trial: Trial, checkers: list[Any], command: str) -> Run:
         referee=_referee(trial, broken, measurements),
         command=command,
     )
+
+
+def _unformed(legs: Sequence[Leg], broken: Mapping[str, str]) -> dict[str, str]:
+    """The scores of a role whose outputs do not pair with the graph's, and why they say nothing."""
+    roles = {leg.candidate: leg.name for leg in legs if leg.tier is Tier.DEVICE and leg.name in broken}
+    return {
+        leg.name: f"the outputs do not pair in {roles[leg.candidate]}, so scores say nothing"
+        for leg in legs
+        if leg.tier is Tier.END_TO_END and leg.candidate in roles and leg.name not in broken
+    }
 
 
 def _leg(leg: Any, trial: Trial, present: bool) -> LegRecord:

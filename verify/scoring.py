@@ -40,8 +40,10 @@ def distances(wanted: Tensors, got: Tensors) -> dict[str, float]:
     """Relative L2 error, cosine distance and a changed top-1, each the worst output's; NaN where an output is not finite."""
     out = {"relative_error": 0.0, "cosine_distance": 0.0, "top1_flip": 0.0}
     for name, value in wanted.items():
-        if name not in got or got[name].shape != value.shape:
-            raise NotComparable(f"output {name} did not come back in shape {value.shape}", "scored sample")
+        if name not in got:
+            raise NotComparable(f"output {name} did not come back", "scored sample")
+        if got[name].shape != value.shape:
+            raise NotComparable(f"output {name}: shape {value.shape} vs {got[name].shape}", "scored sample")
         if value.dtype.kind not in "fiub":
             continue
         a, b = value.astype(np.float64).ravel(), got[name].astype(np.float64).ravel()

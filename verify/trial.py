@@ -66,7 +66,7 @@ class Trial:
     """What the checkers measure: recordings by role, `missing` roles with the reason, and what the build left.
 
     `alignment` maps a compiled layer's name to the reference tensor that it holds, `unmatched` to the reason why not.
-    `graph` describes the ONNX graph that was compiled.
+    `graph` describes the ONNX graph that was compiled, `broken` names the legs where no number may be formed.
     """
 
     candidate: Candidate
@@ -79,13 +79,14 @@ class Trial:
     scored: Mapping[str, Scored] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    broken: frozenset[str] = frozenset()
 
     def legs(self, tier: Tier) -> tuple[Leg, ...]:
-        """The legs of a tier of which both roles were run."""
+        """The legs of a tier of which both roles were run and may be compared."""
         return tuple(leg for leg in legs_of(self.candidate) if leg.tier is tier and self._has(leg))
 
     def _has(self, leg: Leg) -> bool:
-        return all(role in self.recordings for role in (leg.reference, leg.candidate))
+        return leg.name not in self.broken and all(r in self.recordings for r in (leg.reference, leg.candidate))
 
     def of(self, role: str) -> tuple[Recording, ...]:
         """The recordings of a role, one per case; raises Missing with the reason why there are none."""
@@ -116,6 +117,8 @@ class Trial:
         """
         from verify.graphs.align import restore
 
+        if "graph~simulator" in self.broken:
+            return
         position = self.graph.position
         order = sorted(self.alignment.items(), key=lambda item: position.get(item[1].tensor, -1))
         wanted_by_case = {r.case: r for r in self.recordings.get("graph", ()) if r.layers}

@@ -79,6 +79,8 @@ def advice(m: Measurement) -> str:
         return "give the attention mask a small negative value (say -20), or keep this attention in float"
     if m.metric == "over_65504":
         return "rescale this layer, or keep it in a wider format: fp16 ends at 65504"
+    if m.where.leg == "source~graph" and m.checker in ADVICE:
+        return ADVICE["parity"]  # nothing was compiled yet
     if m.checker == "accuracy" and m.interval and m.interval[0] <= m.null.get("margin", 0.0):
         return "give more scored cases; too few decide this margin"
     return ADVICE.get(m.checker, f"see what {m.checker} measures")

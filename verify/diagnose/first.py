@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 #: In this order: a NaN's birth place, a layer that is wrong by itself, a layer beyond its accumulated limit, an output.
 RANKS = (("finite", "layer"), ("layers", "isolated"), ("layers", "layer"))
+#: What speaks of all outputs together points at no node.
+UNPLACED = frozenset({"structure", "coverage", "accuracy", "agreement"})
 
 
 def first_divergent(judged: Sequence[Judged]) -> Mapping[str, str] | None:
@@ -28,7 +30,7 @@ def first_divergent(judged: Sequence[Judged]) -> Mapping[str, str] | None:
             if m.checker == checker and m.grain == grain and m.where.leg in failing and _diverged(j):
                 return _place(j)
     for j in judged:
-        if _diverged(j) and j.state == "fail" and j.measurement.checker not in ("accuracy", "agreement"):
+        if _diverged(j) and j.state == "fail" and j.measurement.checker not in UNPLACED:
             return _place(j)
     return None
 
