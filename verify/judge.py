@@ -116,8 +116,8 @@ def judge_one(m: Measurement, run: Run, policy: Policy, today: datetime.date) ->
     if action == "report":
         return Judged(m, value, origin, "report")
     low, high = m.interval if m.interval else (m.value, m.value)
-    if high <= value and m.value <= value:
-        return Judged(m, value, origin, "pass")
+    if high <= value and m.value <= value:  # what could only have warned proves nothing by not warning
+        return Judged(m, value, origin, "pass" if action == "fail" else "report")
     if m.interval and not low > value and high == high and m.value == m.value:
         return Judged(m, value, origin, "undecided")
     if action == "warn":

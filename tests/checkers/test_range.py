@@ -46,6 +46,31 @@ def test_what_a_fused_relu_cuts_off_is_not_clipped() -> None:
     assert values(Range(), inner(wanted, {"h_mm": scale}, info=both), "clipped") == [0.25]
 
 
+SWISH = (
+    Node("add", "Add", ("h", "three"), ("a",)),
+    Node("clip", "Clip", ("a",), ("c",)),
+    Node("div", "Div", ("c", "six"), ("d",)),
+    Node("mul", "Mul", ("h", "d"), ("y",)),
+)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        SWISH,
+        (*SWISH[:2], Node("mul", "Mul", ("h", "c"), ("m",)), Node("div", "Div", ("m", "six"), ("y",))),
+        (Node("hs", "HardSigmoid", ("h",), ("s",)), Node("mul", "Mul", ("h", "s"), ("y",))),
+        (Node("swish", "HardSwish", ("h",), ("y",)),),
+    ],
+)
+def test_below_minus_3_a_hard_swish_uses_nothing_and_above_it_uses_all(after: tuple[Node, ...]) -> None:
+    mm = Node("mm", "MatMul", ("x",), ("h",))
+    wanted, scale = np.array([[-4.0, 3.0, 2.0, 1.0]], np.float32), {"min": -3.0, "max": 2.5, "scale": 5.5 / 255}
+    assert values(Range(), inner(wanted, {"h_mm": scale}, info=graph(mm, *after)), "clipped") == [0.25]
+    read = (*after, Node("other", "Add", ("h", "y"), ("z",)))
+    assert values(Range(), inner(wanted, {"h_mm": scale}, info=graph(mm, *read)), "clipped") == [0.5]
+
+
 def test_beyond_the_largest_half() -> None:
     (m,) = found(Range(), inner(np.array([[129_244.0, 1.0]], np.float32), precision="fp16"), "over_65504")
     assert m.value == 1 and "1.292e+05" in m.note

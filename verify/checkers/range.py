@@ -18,10 +18,30 @@ FP16_MAX = 65504.0  # largest finite number of IEEE binary16
 CUTS = frozenset({"Relu", "Clip"})
 
 
-def _cut_later(trial: Trial, tensor: str) -> bool:
-    """Whether all that ever reads this tensor cuts it off, so that the range of the result is the one that counts."""
-    readers = {node.op for node in trial.graph.nodes if tensor in node.inputs}
-    return bool(readers) and readers <= CUTS and tensor not in trial.graph.outputs
+def _cut_later(trial: Trial, tensor: str) -> str:
+    """Which ends of this tensor all its readers cut off: "both", "low" (below a hard swish's -3), or "" for neither."""
+    readers = [node for node in trial.graph.nodes if tensor in node.inputs]
+    if not readers or tensor in trial.graph.outputs:
+        return ""
+    if {node.op for node in readers} <= CUTS:
+        return "both"
+    gates = _gates(trial, tensor)
+    swish = all(node.op in ("HardSwish", "HardSigmoid") or set(node.outputs) & gates for node in readers)
+    swish |= all(set(n.outputs) & gates or (n.op == "Mul" and set(n.inputs) <= gates | {tensor}) for n in readers)
+    return "low" if swish else ""
+
+
+def _gates(trial: Trial, tensor: str) -> set[str]:
+    """What is derived from `tensor` on the way to a hard sigmoid: HardSigmoid, or Add, Clip, and a division."""
+    found: set[str] = set()
+    for node in trial.graph.nodes:
+        first = node.op in ("HardSigmoid", "Add") and tensor in node.inputs
+        later = node.op in ("Clip", "Div", "Mul") and set(node.inputs) & found and tensor not in node.inputs
+        if first or later:
+            found |= set(node.outputs)
+    if not any(node.op in ("HardSigmoid", "Clip") and set(node.outputs) & found for node in trial.graph.nodes):
+        return set()
+    return found
 
 
 class Range:
@@ -42,8 +62,9 @@ class Range:
         for where, wanted, _, layer in trial.layers():
             if wanted.dtype.kind != "f":
                 continue
-            if layer in scales and not _cut_later(trial, where.tensor):
-                yield from self._quantiser(where, wanted, scales[layer], layer)
+            cut = _cut_later(trial, where.tensor)
+            if layer in scales and cut != "both":
+                yield from self._quantiser(where, wanted, scales[layer], layer, -np.inf if cut else None)
             elif precision == "fp16":
                 over = int((np.abs(wanted) > FP16_MAX).sum())
                 if over:
@@ -56,12 +77,16 @@ class Range:
                 if wanted.dtype.kind == "f" and np.isfinite(wanted).all() and np.isfinite(got).all():
                     yield from self._blocks(trial, where, wanted, got)
 
-    def _quantiser(self, where: Where, wanted: Array, scale: Mapping[str, Any], layer: str) -> Iterator[Measurement]:
+    def _quantiser(
+        self, where: Where, wanted: Array, scale: Mapping[str, Any], layer: str, least: float | None
+    ) -> Iterator[Measurement]:
+        """`least` replaces the range's lower end where nothing below it is ever used."""
         low, high, step = (float(scale[key]) for key in ("min", "max", "scale"))
         values = wanted[np.isfinite(wanted)]
         if not values.size:
             return
-        clipped = float(((values < low - step / 2) | (values > high + step / 2)).mean())
+        below = low - step / 2 if least is None else least
+        clipped = float(((values < below) | (values > high + step / 2)).mean())
         span = f"the case spans {values.min():.4g} to {values.max():.4g}"
         note = f"compiled layer {layer}: range [{low:.4g}, {high:.4g}], {span}"
         yield Measurement(where, "clipped", clipped, "share", n=values.size, note=note)
