@@ -15,7 +15,7 @@ FP16_MAX = 65504.0  # largest finite number of IEEE binary16
 
 #: What a compiler fuses into the operator before it, which then has the range of the result: what lies outside is meant
 #: to be cut off.
-CUTS = frozenset({"Relu", "Clip"})
+CUTS = frozenset({"Relu", "Clip", "HardSigmoid"})
 
 
 def _cut_later(trial: Trial, tensor: str) -> str:
@@ -26,21 +26,19 @@ def _cut_later(trial: Trial, tensor: str) -> str:
     if {node.op for node in readers} <= CUTS:
         return "both"
     gates = _gates(trial, tensor)
-    swish = all(node.op in ("HardSwish", "HardSigmoid") or set(node.outputs) & gates for node in readers)
-    swish |= all(set(n.outputs) & gates or (n.op == "Mul" and set(n.inputs) <= gates | {tensor}) for n in readers)
-    return "low" if swish else ""
+    low = (n.op == "HardSwish" or set(n.outputs) & gates or (n.op == "Mul" and set(n.inputs) & gates) for n in readers)
+    return "low" if all(low) else ""
 
 
 def _gates(trial: Trial, tensor: str) -> set[str]:
-    """What is derived from `tensor` on the way to a hard sigmoid: HardSigmoid, or Add, Clip, and a division."""
+    """What is derived from `tensor` on the way to a hard sigmoid: HardSigmoid, or Add and Clip, and a division."""
+    clipped = {node.inputs[0] for node in trial.graph.nodes if node.op == "Clip"}
     found: set[str] = set()
     for node in trial.graph.nodes:
-        first = node.op in ("HardSigmoid", "Add") and tensor in node.inputs
+        first = tensor in node.inputs and (node.op == "HardSigmoid" or node.op == "Add" and node.outputs[0] in clipped)
         later = node.op in ("Clip", "Div", "Mul") and set(node.inputs) & found and tensor not in node.inputs
         if first or later:
             found |= set(node.outputs)
-    if not any(node.op in ("HardSigmoid", "Clip") and set(node.outputs) & found for node in trial.graph.nodes):
-        return set()
     return found
 
 
