@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from verify.cases import (
     score_cases,
 )
 from verify.core import Artifact, Build, Candidate, Case, Missing, NotComparable, Recording, Tensors, UsageError
+from verify.frozen import Site, Watch, frozen, of_export, taking, watching
 from verify.graphs import info
 from verify.graphs.signature import signature
 from verify.plan import LAYER_CASES, Plan
@@ -38,7 +39,8 @@ from verify.usercode import recording_files
 class Stage:
     """What one capture gathers on its way to a Trial.
 
-    `files` are what the run folder should hold, `opened` what user code read.
+    `files` are what the run folder should hold, `opened` what user code read, `sites` where the exporter took values
+    out of its trace, `taken` the values that the source took there, case by case.
     """
 
     candidate: Candidate
@@ -53,19 +55,21 @@ class Stage:
     notes: list[str] = field(default_factory=list)
     files: dict[str, Path] = field(default_factory=dict)
     opened: set[Path] = field(default_factory=set)
+    sites: list[Site] = field(default_factory=list)
+    taken: list[Watch] = field(default_factory=list)
 
 
 def graph_of(stage: Stage) -> Artifact:
-    """The ONNX graph of the candidate: a file, or exported now; what the exporter warned of becomes a note."""
+    """The ONNX graph of the candidate: a file, or exported now; what the exporter froze or warned of is kept."""
     from verify.cases import export_graph
 
-    with warnings.catch_warnings(record=True) as caught:
+    declared = stage.candidate.variant.graph or stage.candidate.graph
+    with watching(stage.candidate, declared) as watch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         path = export_graph(stage.candidate, stage.work)
-    for warning in caught:
-        if "Tracer" in warning.category.__name__:
-            text = " ".join(str(warning.message).split())[:200]
-            stage.notes.append(f"the exporter froze something that depends on data: {text}")
+    sites, told = of_export(watch, caught)
+    stage.sites += sites
+    stage.notes += told
     stage.files["graph.onnx"] = path
     for weights in signature(path).external:
         stage.files[str(weights.relative_to(path.parent))] = weights
@@ -97,7 +101,9 @@ def references(stage: Stage, graph: Artifact, source: Session) -> None:
     ):
 
         def of_source(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
-            return source.run(prepare(candidate, case.inputs)), {}, {}
+            stage.taken.append(Watch())
+            with taking(stage.taken[-1]) if stage.sites else nullcontext():
+                return source.run(prepare(candidate, case.inputs)), {}, {}
 
         def of_graph(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
             fed = prepare(candidate, case.inputs)
@@ -371,5 +377,6 @@ def trial_of(stage: Stage, graph: Artifact, build: Build | None, key: str) -> Tr
         unmatched=stage.facts.get("unmatched", {}),
         scored=stage.facts.get("scored", {}),
         notes=tuple(stage.notes),
-        facts={k: v for k, v in stage.facts.items() if k in ("not_comparable", "hit")} | {"graph": graph, "key": key},
+        facts={k: v for k, v in stage.facts.items() if k in ("not_comparable", "hit")}
+        | {"graph": graph, "key": key, "frozen": frozen(stage.sites, stage.taken)},
     )

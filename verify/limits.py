@@ -41,6 +41,8 @@ LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
     ("coverage", "layers_uncovered"): {"*": REPORT},
     ("diversity", "dead_blocks"): {"*": Limit(0, "a block that is constant although the reference varies there")},
     ("diversity", "blind_outputs"): {"*": Limit(0, "an output that is the same in every case proves nothing", "warn")},
+    ("diversity", "frozen_branches"): {"*": Limit(0, "a way that no case goes was never compared")},
+    ("diversity", "baked_shapes"): {"*": Limit(0, "an extent that no case has was never compared")},
     ("indices", "wrong"): {"*": Limit(0, "an index may differ only between ties")},
     ("indices", "value_lost"): LOW,
     ("parity", "relative_l2"): {"*": FP32},
@@ -51,7 +53,9 @@ LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
     ("layers", "unequal"): {"*": Limit(0, "strings are equal or not")},
     ("layers", "isolated_l2"): {
         **LOW,
-        "*": Limit(0.5, "one layer alone loses half of its signal; the vendor's honest int8 layers stay below 0.25", "warn"),
+        "*": Limit(
+            0.5, "one layer alone loses half of its signal; the vendor's honest int8 layers stay below 0.25", "warn"
+        ),
     },
     ("range", "destroyed"): {"*": DESTROYED},
     ("range", "softmax_step"): {"*": Limit(1.39, "2 ln 2: half a step then doubles or halves a weight", "warn")},

@@ -7,17 +7,39 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from verify.core import Array, Candidate, Measurement, RunSpec, Tier, Where, runs
+from verify.frozen import Frozen
+from verify.inputs import TO_NCHW
 from verify.trial import Trial
+
+#: The leg in which an exporter's mistakes show.
+EXPORT = "source~graph"
 
 
 def varies(values: Array) -> bool:
     return bool(values.size) and bool((values != values.flat[0]).any())
 
 
+def _one_extent(trial: Trial) -> Iterator[str]:
+    """The inputs' dynamic axes that nothing fixes and of which all cases have the same extent."""
+    fed = [recording.integrity.get("inputs", {}) for recording in trial.recordings.get("graph", ())]
+    for name in trial.graph.inputs:
+        spec = trial.candidate.inputs.get(name)
+        if spec is not None and spec.shape is not None:
+            continue
+        shapes = [inputs[name].shape for inputs in fed if name in inputs]
+        order = TO_NCHW if spec is not None and spec.layout == "nhwc" else None
+        for axis, extent in enumerate(trial.graph.shapes.get(name, ())):
+            at = order[axis] if order else axis
+            if extent is None and len({shape[at] for shape in shapes}) == 1:
+                yield f"{name}, axis {axis} ({shapes[0][at]})"
+
+
 class Diversity:
     """Counts blocks that are constant although the reference varies there, and outputs equal in every case.
 
-    A block is what one operand of a Concat became in an output, or the whole output.
+    A block is what one operand of a Concat became in an output, or the whole output. `frozen_branches` counts the
+    places where the exporter took a value of the data out of its trace and no case goes another way; `baked_shapes`
+    the dynamic axes of which the cases show one extent only, where it took what follows from shapes.
     """
 
     name, tier = "diversity", Tier.DEVICE
@@ -29,6 +51,26 @@ class Diversity:
         for tier in (Tier.GRAPH, Tier.DEVICE):
             for leg in trial.legs(tier):
                 yield from self._leg(trial, leg.reference, leg.candidate)
+        if any(leg.name == EXPORT for leg in trial.legs(Tier.GRAPH)):
+            yield from self._export(trial)
+
+    def _export(self, trial: Trial) -> Iterator[Measurement]:
+        """What is not decided by the cases has an interval that begins at 0: it may do no harm."""
+        found: tuple[Frozen, ...] = trial.facts.get("frozen", ())
+        where, data = Where("exported graph", "", EXPORT), [f for f in found if f.site.data]
+        if data:
+            alone = [str(f.site) for f in data if not f.covered]
+            what = "the exporter froze a branch" if any(f.site.branch for f in data) else "the exporter froze a value"
+            note = f"{what}, and every case goes the same way there: {'; '.join(alone[:3])}" if alone else ""
+            count = float(len(alone))
+            yield Measurement(where, "frozen_branches", count, "", "export", len(data), (0.0, count), note)
+        if len(data) < len(found):
+            axes = list(_one_extent(trial))
+            note = (
+                f"the exporter baked a shape, and every case has the same extent of {', '.join(axes)}" if axes else ""
+            )
+            count = float(len(axes))
+            yield Measurement(where, "baked_shapes", count, "", "export", len(found) - len(data), (0.0, count), note)
 
     def _leg(self, trial: Trial, reference: str, candidate: str) -> Iterator[Measurement]:
         seen: dict[str, list[Array]] = {}

@@ -73,12 +73,20 @@ ADVICE = {
 }
 
 
+EXPORTED = {
+    "frozen_branches": "give a case that goes the other way at the line named; if outputs differ, use torch.where",
+    "baked_shapes": "give cases of two sizes, or fix the axis with [input.NAME] shape",
+}
+
+
 def advice(m: Measurement) -> str:
     """What to do next about one finding."""
     if m.metric == "softmax_step":
         return "give the attention mask a small negative value (say -20), or keep this attention in float"
     if m.metric == "over_65504":
         return "rescale this layer, or keep it in a wider format: fp16 ends at 65504"
+    if m.metric in EXPORTED:
+        return EXPORTED[m.metric]
     if m.where.leg == "source~graph" and m.checker in ADVICE:
         return ADVICE["parity"]  # nothing was compiled yet
     if m.checker == "accuracy" and m.interval and m.interval[0] <= m.null.get("margin", 0.0):
