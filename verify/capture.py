@@ -30,6 +30,7 @@ from verify.graphs.signature import signature
 from verify.plan import LAYER_CASES, Plan
 from verify.protocols import LiveBuild, Session, load
 from verify.scoring import score
+from verify.settled import settling
 from verify.store import Store, code_version, file_digest, key_of, packages
 from verify.trial import Trial
 from verify.usercode import recording_files
@@ -239,9 +240,11 @@ def scored(stage: Stage, source: Source, session: Session, role: str, evidence: 
     """Score one role against the source, if a checker asked for it; outputs that do not pair break that leg alone."""
     if stage.plan.score:
         with stage.progress.step(f"scoring {role} against the source"):
-            samples = score_cases(stage.candidate, stage.files["graph.onnx"])
+            graph = stage.files["graph.onnx"]
+            samples = score_cases(stage.candidate, graph)
             try:
-                result = score(stage.candidate, samples, source, session, role, evidence, stage.progress)
+                with settling(stage.candidate, graph) as settle:
+                    result = score(stage.candidate, samples, source, session, role, evidence, stage.progress, settle)
             except NotComparable as error:
                 stage.facts.setdefault("not_comparable", {})[f"source~{role}"] = str(error)
                 return

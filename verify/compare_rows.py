@@ -12,7 +12,7 @@ from verify.compared import DIFFERS, NOT_COMPARABLE, WITHIN, Row
 from verify.core import Array, NotComparable
 from verify.indices import value_lost
 from verify.limits import limit
-from verify.metrics import Difference, difference, unequal
+from verify.metrics import FEW, Difference, difference, factor, unequal
 from verify.slots import SLOTS, by_slot, outliers
 from verify.targets import integer
 
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from verify.graphs.info import GraphInfo
 
 METRICS = ("relative_l2", "max_over_rms", "nonfinite")
-#: Below this, a factor between candidate and reference explains the error: what is left after it is this share of it.
-EXPLAINED = 0.1
-#: Fewer elements than this show no factor: one number is always a multiple of another.
-FEW = 8
 #: The values that indices point into, and the axis.
 Pointed: TypeAlias = tuple[Array, int]
 
@@ -114,9 +110,9 @@ def _explain(wanted: Array, got: Array, d: Difference, exact: bool) -> Iterator[
         if wanted.dtype.itemsize >= 4:
             yield "if they are indices, give --graph and --inputs: ties may be ordered either way"
         return
-    left = abs(1.0 - d.cosine**2) ** 0.5  # what the least-squares factor does not explain, as a share of the candidate
-    if d.n >= FEW and abs(d.gain - 1) > 0.01 and left < EXPLAINED * d.relative_l2:
-        yield f"the candidate is about {d.gain:.4g} times the reference"
+    gain = factor(d)
+    if gain is not None:
+        yield f"the candidate is about {gain:.4g} times the reference"
         return
     apart = np.abs(got.astype(np.float64) - wanted.astype(np.float64))
     apart[~np.isfinite(apart)] = 0.0

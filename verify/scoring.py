@@ -11,6 +11,7 @@ import numpy as np
 from verify.core import Accuracy, Array, Candidate, Case, NotComparable, Tensors
 from verify.protocols import Score, Session
 from verify.scores.sequential import decided
+from verify.settled import Settle, as_they_are
 from verify.trial import Scored
 
 
@@ -36,8 +37,15 @@ def losses(source: Sequence[float], candidate: Sequence[float]) -> list[float]:
     return [min(1.0, max(-1.0, a - b)) if math.isfinite(a) and math.isfinite(b) else 1.0 for a, b in pairs]
 
 
+#: Bytes of an integer that is a position or a label, which has no distance; narrower ones are codes of numbers.
+WIDE = 4
+
+
 def distances(wanted: Tensors, got: Tensors) -> dict[str, float]:
-    """Relative L2 error, cosine distance and a changed top-1, each the worst output's; NaN where an output is not finite."""
+    """Relative L2 error, cosine distance and a changed top-1, each the worst output's; NaN where one is not finite.
+
+    Of positions, labels and bool the relative error is the share that is not equal.
+    """
     out = {"relative_error": 0.0, "cosine_distance": 0.0, "top1_flip": 0.0}
     for name, value in wanted.items():
         if name not in got:
@@ -45,6 +53,9 @@ def distances(wanted: Tensors, got: Tensors) -> dict[str, float]:
         if got[name].shape != value.shape:
             raise NotComparable(f"output {name}: shape {value.shape} vs {got[name].shape}", "scored sample")
         if value.dtype.kind not in "fiub":
+            continue
+        if value.dtype.kind == "b" or (value.dtype.kind in "iu" and value.dtype.itemsize >= WIDE):
+            out["relative_error"] = max(out["relative_error"], float(np.mean(value != got[name])))
             continue
         a, b = value.astype(np.float64).ravel(), got[name].astype(np.float64).ravel()
         size, other = float(np.linalg.norm(a)), float(np.linalg.norm(b))
@@ -65,10 +76,12 @@ def score(
     role: str,
     evidence: str,
     progress: Any,
+    settle: Settle = as_they_are,
 ) -> Scored:
     """Score samples paired until every score's margin is decided either way, or the samples run out.
 
     Each sample is scored twice, source and candidate, against its labels (or the source's outputs where it has none).
+    `settle` makes indices of ties comparable; a score of the user's own gets what really came back.
     """
     declared, function = candidate.accuracy or Accuracy(), scorer(candidate)
     pairs: dict[str, tuple[list[float], list[float]]] = {}
@@ -76,10 +89,14 @@ def score(
     exhausted, count = True, 0
     for case in samples:
         wanted, got = source(case), session.run(case.inputs)
-        for key, value in distances(wanted, got).items():
+        fair = settle(case, wanted, got)
+        for key, value in distances(wanted, fair).items():
             distance.setdefault(key, []).append(value)
         expected = case.expected if case.expected is not None else wanted
-        ours, theirs = _by_name(function(expected, wanted)), _by_name(function(expected, got))
+        ours, theirs = (
+            _by_name(function(expected, wanted)),
+            _by_name(function(expected, fair if declared.score == "agreement" else got)),
+        )
         for name in ours.keys() | theirs.keys():
             first, second = pairs.setdefault(name, ([], []))
             first.append(ours.get(name, float("nan")))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from verify.core import Array, Candidate, Measurement, RunSpec, Tier, Where, runs
 from verify.graphs.info import LAYOUT
-from verify.metrics import difference, unequal
+from verify.metrics import Difference, difference, factor, unequal
 from verify.slots import SLOTS, by_slot, outliers
 from verify.trial import Trial
 
@@ -27,7 +27,8 @@ def _batched(trial: Trial, wanted: Array) -> bool:
 class Layers:
     """Relative L2 error of outputs, of their batch slots, and of every inner tensor that the build's dumps show.
 
-    `slot_outlier` says how many times worse a batch slot is than the median one.
+    `slot_outlier` says how many times worse a batch slot is than the median one, `max_over_rms` the worst element of an
+    output over the output's rms, `factor` how far from 1 the gain is that explains an output's error alone (0 if none).
     relative L2 = |got - wanted| / |wanted|. What lies below the format's resolution counts as the resolution:
     the quantiser's step where the build states one.
     """
@@ -45,7 +46,7 @@ class Layers:
                 if wanted.dtype.kind in "SUO":
                     yield Measurement(where, "unequal", unequal(wanted, got)[0], n=wanted.size)
                     continue
-                yield self._measure(where, wanted, got, "tensor", 0.0)
+                yield from self._output(where, wanted, got)
                 if _batched(trial, wanted):
                     yield from self._slots(where, wanted, got)
         scales = trial.build.scales if trial.build else {}
@@ -58,6 +59,16 @@ class Layers:
                     fed = "alone, fed with the optimised graph's own inputs (the vendor's figure)"
                     note = f"compiled layer {layer}: {fed}"
                     yield Measurement(where, "isolated_l2", alone, grain="isolated", n=wanted.size, note=note)
+
+    def _output(self, where: Where, wanted: Array, got: Array) -> Iterator[Measurement]:
+        d = difference(wanted, got)
+        gain = factor(d)
+        note = _note(d)
+        if gain is not None:
+            note = f"the candidate is about {gain:.4g} times the reference; " + note
+        yield Measurement(where, "relative_l2", d.relative_l2, n=d.n, note=note)
+        yield Measurement(where, "max_over_rms", d.max_over_rms, n=d.n, note=f"{d.max_abs:.4g} apart; " + note)
+        yield Measurement(where, "factor", abs(gain - 1) if gain is not None else 0.0, n=d.n, note=note)
 
     def _slots(self, where: Where, wanted: Array, got: Array) -> Iterator[Measurement]:
         each = by_slot(wanted, got)
@@ -81,5 +92,8 @@ class Layers:
         self, where: Where, wanted: Array, got: Array, grain: str, step: float, prefix: str = ""
     ) -> Measurement:
         d = difference(wanted, got, scale_floor=step)
-        note = f"{prefix}worst at index {d.max_index}, gain {d.gain:.4g}, {d.sqnr_db:.1f} dB"
-        return Measurement(where, "relative_l2", d.relative_l2, grain=grain, n=d.n, note=note)
+        return Measurement(where, "relative_l2", d.relative_l2, grain=grain, n=d.n, note=prefix + _note(d))
+
+
+def _note(d: Difference) -> str:
+    return f"worst at index {d.max_index}, gain {d.gain:.4g}, {d.sqnr_db:.1f} dB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from verify.core import Candidate, Measurement, NotComparable, RunSpec, Tier, runs
-from verify.metrics import difference, unequal
+from verify.metrics import difference, factor, unequal
 from verify.trial import Trial
 
 
@@ -32,7 +32,8 @@ class Parity:
                 except NotComparable as error:
                     raise NotComparable(error.what, f"{leg.name}, output {where.tensor}", error.do) from None
                 note = f"worst at index {d.max_index}: {d.max_abs:.4g} apart"
-                if d.gain == d.gain and abs(d.gain - 1) > 0.01 and d.relative_l2 > 1e-4:  # parity's own limit
-                    note += f"; the candidate is about {d.gain:.4g} times the reference"
+                gain = factor(d)
+                if gain is not None:
+                    note += f"; the candidate is about {gain:.4g} times the reference"
                 yield Measurement(where, "relative_l2", d.relative_l2, n=d.n, note=note)
                 yield Measurement(where, "max_over_rms", d.max_over_rms, n=d.n, note=note)
