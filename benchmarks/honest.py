@@ -2,8 +2,8 @@
 
     python benchmarks/honest.py [FIXTURE ...] [--variant NAME ...]
 
-Runs `check` on every variant of every fixture (from the cache where nothing changed) and prints, per checker, metric and
-precision, the worst value with its place and the limit in force. `verify/limits.py` cites these figures.
+Runs `check` on every variant of every fixture (from the cache where nothing changed) and prints, per checker, metric
+and precision, the worst value with its place and the limit in force. `verify/limits.py` cites these figures.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ def start_up() -> None:
     row("bare interpreter", bare, None)
     base = statistics.median(bare)
     # the interpreter's own start is not ours: targets are on top of it for an import, whole for a command
-    row("import verify, beyond the bare interpreter", [t - base for t in seconds(command("-c", "import verify"), 15)], 0.05)
+    imported = seconds(command("-c", "import verify"), 15)
+    row("import verify, beyond the bare interpreter", [t - base for t in imported], 0.05)
     row("npu-verify --help, whole", seconds(command("-m", "verify.cli", "--help"), 15), 0.15)
 
 

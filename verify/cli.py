@@ -26,7 +26,8 @@ def _parser() -> argparse.ArgumentParser:
         "  npu-verify init model.onnx --out mymodel     write mymodel/candidate.toml\n"
         "  npu-verify check mymodel/candidate.toml      whatever can run here; 0 if nothing failed\n"
         "  npu-verify gate mymodel/candidate.toml       every tier, or refused\n"
-        "exit: 0 fine, 1 failed, 2 usage or unreadable input, 3 nothing could be measured (check) or inconclusive (gate)",
+        "exit: 0 fine, 1 failed, 2 usage or unreadable input,\n"
+        "      3 nothing could be measured (check) or inconclusive (gate, judge)",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -188,7 +189,7 @@ def _examine(options: argparse.Namespace) -> int:
 
 
 def exit_code(verdicts: Sequence[Verdict], gate: bool) -> int:
-    """check: 1 if anything failed, 3 if nothing at all could be measured, else 0. gate: 1 failed, 3 inconclusive, 0 passed."""
+    """check: 1 if anything failed, 3 if nothing could be measured, else 0. gate: 1 failed, 3 inconclusive, 0 passed."""
     from verify.core import Outcome
 
     if any(verdict.outcome is Outcome.FAILED for verdict in verdicts):

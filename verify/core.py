@@ -111,7 +111,8 @@ class Variant:
     """One optimised way to run a model on one target.
 
     `settings` maps a builder's name ("rknn", "onnxruntime", ...) to options handed over as they are.
-    Exactly one of: compiled here (neither `artifact` nor `run`), `artifact` (built elsewhere), `run` ("file.py:function").
+    Exactly one of: compiled here (neither `artifact` nor `run`), `artifact` (built elsewhere), `run`
+    ("file.py:function").
     """
 
     name: str
@@ -176,7 +177,7 @@ class Case:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run that a checker asks for: a role on a set of cases ("cases", "layers" or "score"), plain or instrumented."""
+    """One run that a checker asks for: a role on a set of cases ("cases", "layers", "score"), plain or instrumented."""
 
     role: str
     cases: str = "cases"

@@ -9,7 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 
 #: The instruction sets that change float or integer kernels; the rest of /proc/cpuinfo's flags do not matter here.
-ISA = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
+X86 = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8")
+ISA = (*X86, "asimd", "asimddp", "i8mm", "sve")
 
 
 @lru_cache(maxsize=1)

@@ -23,13 +23,14 @@ DESTROYED = Limit(0.999, "error >= signal: what came back says less than zeros w
 REPORT = Limit(float("inf"), "stated, not judged; a budget in candidate.toml makes it a gate", "report")
 
 # Honest torch against onnxruntime without optimisation stayed below 4e-6 (relative L2) and 8e-5 (worst element over
-# the tensor's rms) on every fixture (`python benchmarks/honest.py`); a 2 % fault in one FFN of a 12-layer encoder is 8e-3.
+# the tensor's rms) on every fixture (`python benchmarks/honest.py`); a 2 % fault in one FFN of a 12-layer encoder
+# is 8e-3.
 FP32 = Limit(1e-4, "25 x the worst honest float32 pair of the fixtures")
 FP32_WORST = Limit(2e-3, "25 x the worst honest float32 element of the fixtures")
 # Vendor simulator, fp16: the worst honest build measured is 31.6 dB (24 layers with outlier channels), that is 0.026.
 FP16 = Limit(0.1, "4 x the worst honest fp16 build measured (31.6 dB, 24 layers with outlier channels)")
 BF16 = Limit(0.5, "fp16's limit x 8 (three bits fewer), capped at half the signal")
-# An integer build has no honest general bound short of the signal itself (PP-OCR det: 3.4 dB with one calibration image);
+# An integer build has no honest general bound short of the signal itself (PP-OCR det: 3.4 dB, one calibration image);
 # whether its error matters is tier 3's question.
 LOW = {"exact": Limit(0.0, "exact was asked for"), "fp32": FP32, "fp16": FP16, "bf16": BF16, "*": DESTROYED}
 WORST = {

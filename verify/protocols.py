@@ -90,7 +90,7 @@ class Score(Protocol):
 
 
 def load(group: str, name: str) -> Any:
-    """The object that entry point `name` of `group` names; raises UsageError, with the nearest names, if there is none."""
+    """The object that entry point `name` of `group` names; raises UsageError, with the nearest names, without one."""
     from difflib import get_close_matches
     from importlib.metadata import entry_points
 

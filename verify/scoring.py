@@ -32,7 +32,7 @@ def _by_name(result: float | Mapping[str, float] | Array) -> dict[str, float]:
 
 
 def losses(source: Sequence[float], candidate: Sequence[float]) -> list[float]:
-    """Source's score minus candidate's, per sample, within [-1, 1]; what is not a number counts as the worst loss, 1."""
+    """Source's score minus candidate's, per sample, within [-1, 1]; what is not a number is the worst loss, 1."""
     pairs = zip(source, candidate, strict=True)
     return [min(1.0, max(-1.0, a - b)) if math.isfinite(a) and math.isfinite(b) else 1.0 for a, b in pairs]
 

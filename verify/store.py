@@ -73,7 +73,7 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, key: str) -> Iterator[None]:
-        """Held by one process at a time, so that two gates of one candidate build once; freed by the kernel on death."""
+        """Held by one process at a time, so that two gates of a candidate build once; freed by the kernel on death."""
         with (self._folder("locks") / key).open("w") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
@@ -95,7 +95,7 @@ class Store:
         document = {"schema": f"npu-verify/cache/{CURRENT['cache']}", **entry}
         (folder / "entry.json").write_text(json.dumps(document, default=str))
         target = self._folder("cache", kind) / key
-        if target.exists():  # an incomplete or superseded one; renaming onto a non-empty folder is refused by the kernel
+        if target.exists():  # incomplete or superseded; the kernel refuses to rename onto a folder that is not empty
             shutil.rmtree(target)
         folder.rename(target)
         return target
@@ -112,7 +112,7 @@ def publish(folder: Path, target: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """A hard link where the file system allows one, else a copy: run folders hold their evidence without doubling it."""
+    """A hard link where the file system allows one, else a copy: run folders hold evidence without doubling it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)

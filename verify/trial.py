@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from verify.graphs.align import Match
     from verify.graphs.info import GraphInfo
 
-#: What a leg's candidate role must be run by for the leg to prove something (design, section 4: hardware has the final say).
+#: What a leg's candidate role must be run by for the leg to prove something: hardware has the final say.
 PROOF = frozenset({"hardware", "reference"})
 
 
@@ -95,7 +95,7 @@ class Trial:
         return self.recordings[role]
 
     def pairs(self, reference: str, candidate: str) -> Iterator[tuple[Where, Array, Array]]:
-        """Every output of every case, as (where, wanted, got); raises NotComparable if an output or a case is missing."""
+        """Every output of every case, as (where, wanted, got); raises NotComparable if one is missing."""
         leg, got_by_case = f"{reference}~{candidate}", {r.case: r for r in self.of(candidate)}
         for wanted in self.of(reference):
             if wanted.case not in got_by_case:
