@@ -22,6 +22,7 @@ from verify.judge import LegRecord, Run, judge, to_document
 from verify.plan import union
 from verify.policy import Policy
 from verify.protocols import load
+from verify.ruling import rule
 from verify.schemas import stamp
 from verify.store import Store, link, packages, publish
 from verify.trial import Leg, Trial, legs_of
@@ -135,6 +136,8 @@ def measure(trial: Trial, checkers: list[Any], command: str) -> Run:
                     broken.setdefault(m.where.leg, m.note)
             unformed = _unformed(legs, broken)
             trial = dataclasses.replace(trial, broken=frozenset({*broken, *unformed}))
+    ruling = rule(trial, broken, measurements)
+    unformed.update(ruling.doubted)
     return Run(
         candidate=_identity(trial),
         precision=candidate.variant.precision,
@@ -145,15 +148,16 @@ def measure(trial: Trial, checkers: list[Any], command: str) -> Run:
             for leg in legs
         ),
         ran=ran,
-        measurements=tuple(measurements),
+        measurements=ruling.measurements,
         crashed=crashed,
         broken=broken,
         budgets=_budgets(candidate),
         exhausted=tuple(role for role, held in trial.scored.items() if held.exhausted),
         coverage=_coverage(trial),
         environment=_environment(trial),
-        notes=trial.notes,
-        referee=_referee(trial, broken, measurements),
+        notes=(*ruling.notes, *trial.notes),
+        referee=ruling.referee,
+        misfed=ruling.misfed,
         command=command,
     )
 
@@ -229,23 +233,6 @@ def _environment(trial: Trial) -> dict[str, Any]:
         "cache": trial.facts.get("hit", ""),
         "builder": trial.candidate.variant.builder,
     }
-
-
-def _referee(trial: Trial, broken: Mapping[str, str], measurements: list[Measurement]) -> str:
-    """Whom the float64 source or the reference evaluator sides with, asked only when source and graph differ."""
-    from verify.limits import limit
-
-    differs = "source~graph" in broken
-    for m in measurements:
-        if m.checker == "parity":
-            held = limit("parity", m.metric)
-            differs |= held is not None and not m.value <= held.value
-    if not differs:
-        return ""
-    from verify.graphs.referee import referee
-
-    ruling = referee(trial)
-    return "" if ruling == "undetermined" else ruling
 
 
 def _logs(trial: Trial, stage: Stage, shown: str) -> dict[str, str]:

@@ -32,7 +32,7 @@ class Run:
     """Everything that a verdict follows from; stored as run.json.
 
     `ran` maps a checker to the legs that it had to measure, `crashed` a checker to its error.
-    `broken` maps a leg to the reason why no number may be formed there.
+    `broken` maps a leg to the reason why no number may be formed there, `misfed` to an input and how it was fed.
     """
 
     candidate: Mapping[str, Any]
@@ -48,6 +48,7 @@ class Run:
     environment: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     referee: str = ""
+    misfed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     command: str = ""
     folder: str = ""
 
@@ -72,6 +73,7 @@ def _run(document: Mapping[str, Any]) -> Run:
     for name in ("exhausted", "notes"):
         fields[name] = tuple(fields[name])
     fields["budgets"] = {metric: float(value) for metric, value in document["budgets"].items()}
+    fields["misfed"] = {leg: (name, how) for leg, (name, how) in document.get("misfed", {}).items()}
     fields["ran"] = {checker: tuple(held) for checker, held in document["ran"].items()}
     return Run(**{**fields, "legs": legs, "measurements": measurements})
 
@@ -152,7 +154,7 @@ def judge(run: Run, policy: Policy, today: datetime.date | None = None) -> Verdi
     elif Outcome.INCONCLUSIVE in outcomes:
         worst = Outcome.INCONCLUSIVE
     findings = tuple(_finding(j, run) for j in judged if j.state in ("fail", "warn", "undecided"))
-    first = first_divergent(judged)
+    first = first_divergent(judged, run)
     used = {w.finding for w in policy.waivers if any(f.id == w.finding for f in findings)}
     notes = list(run.notes)
     notes += [f"waiver for {w.finding} is stale: nothing to waive" for w in policy.waivers if w.finding not in used]
@@ -268,7 +270,7 @@ def _finding(j: Judged, run: Run) -> Finding:
         limit=j.limit,
         message="",
         reproduce=run.command,
-        next=advice(m),
+        next=advice(m, run),
         severity=j.state,
         waived=j.waived,
     )

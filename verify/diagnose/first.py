@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from verify.judge import Judged
+    from verify.judge import Judged, Run
 
-#: In this order: a NaN's birth place, a layer that is wrong by itself, a layer beyond its accumulated limit, an output.
-RANKS = (("finite", "layer"), ("layers", "isolated"), ("layers", "layer"))
+#: In this order: where the reference runtime itself is wrong, a NaN's birth place, a layer that is wrong by itself, a
+#: layer beyond its accumulated limit, an output.
+RANKS = (("parity", "layer"), ("finite", "layer"), ("layers", "isolated"), ("layers", "layer"))
 #: What speaks of all outputs together points at no node.
 UNPLACED = frozenset({"structure", "coverage", "accuracy", "agreement"})
 
 
-def first_divergent(judged: Sequence[Judged]) -> Mapping[str, str] | None:
+def first_divergent(judged: Sequence[Judged], run: Run) -> Mapping[str, str] | None:
     """{"node", "op", "tensor", "leg"} of the earliest divergence, or None where no leg fails on a tensor.
 
     Measurements come in the graph's order within a case, so the first of a kind is the earliest.
@@ -24,6 +25,9 @@ def first_divergent(judged: Sequence[Judged]) -> Mapping[str, str] | None:
         for j in judged
         if j.state == "fail" and not j.waived and j.measurement.checker != "accuracy"
     }
+    for leg, (name, _) in run.misfed.items():
+        if leg in failing:
+            return {"node": name, "op": "Input", "tensor": name, "leg": leg}
     for checker, grain in RANKS:
         for j in judged:
             m = j.measurement

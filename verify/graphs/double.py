@@ -13,8 +13,8 @@ from verify.graphs.signature import signature
 MAX_BYTES, MAX_NODES, SECONDS = 1 << 30, 5000, 90.0
 
 
-def evaluate(path: Path, feeds: Tensors) -> dict[str, Array]:
-    """Outputs by name, every floating tensor in float64; Missing when that takes too long or an operator is unknown."""
+def evaluate(path: Path, feeds: Tensors, inner: bool = False) -> dict[str, Array]:
+    """Outputs (with `inner`, every tensor) by name, every floating tensor in float64; Missing when that takes too long or an operator is unknown."""
     import numpy as np
     import onnx
     from onnx.reference import ReferenceEvaluator
@@ -33,14 +33,14 @@ def evaluate(path: Path, feeds: Tensors) -> dict[str, Array]:
     try:
         evaluator = ReferenceEvaluator(model)
         wide = {k: v.astype(np.float64) if v.dtype.kind == "f" else v for k, v in feeds.items()}
-        return _run(evaluator, wide)
+        return _run(evaluator, wide, inner)
     except Missing:
         raise
     except Exception as error:  # the evaluator does not know every operator, and raises many kinds
         raise Missing(f"the reference evaluator failed: {type(error).__name__}", str(path)) from error
 
 
-def _run(evaluator: Any, feeds: Tensors) -> dict[str, Array]:
+def _run(evaluator: Any, feeds: Tensors, inner: bool) -> dict[str, Array]:
     """As the evaluator's own `run`, node by node, so that time can be called."""
     end = time.monotonic() + SECONDS
     results: dict[str, Any] = {"": None, **evaluator.rt_inits_, **feeds}
@@ -52,6 +52,8 @@ def _run(evaluator: Any, feeds: Tensors) -> dict[str, Array]:
             inputs = [None if value is not None and value.size == 0 else value for value in inputs]
         outputs = node.run(*inputs, context=results) if node.need_context() else node.run(*inputs)
         results.update(zip(node.output, outputs, strict=False))
+    if inner:
+        return {name: value for name, value in results.items() if name and hasattr(value, "dtype")}
     return {name: results[name] for name in evaluator.output_names}
 
 

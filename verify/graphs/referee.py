@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from verify.core import Recording, Tensors, VerifyError
+from verify.core import Measurement, Recording, Tensors, Tier, VerifyError, Where
 
 if TYPE_CHECKING:
     from verify.trial import Trial
@@ -24,7 +24,7 @@ def referee(trial: Trial) -> str:
     if pair is None:
         return "undetermined"
     source, graph = pair
-    wide = _wide_source(trial, graph)
+    wide = wide_source(trial, graph)
     if wide is not None and not agree(wide, source.outputs):
         return "source harness"
     judge = _evaluator(trial, graph)
@@ -45,7 +45,7 @@ def _worst(trial: Trial) -> tuple[Recording, Recording] | None:
     return max(pairs, key=lambda pair: distance(pair[0].outputs, pair[1].outputs), default=None)
 
 
-def _wide_source(trial: Trial, graph: Recording) -> Tensors | None:
+def wide_source(trial: Trial, graph: Recording) -> Tensors | None:
     """The source in float64, where it can be had: a torch module, or an ONNX file other than the graph."""
     from pathlib import Path
 
@@ -105,3 +105,33 @@ def distance(wanted: Tensors, got: Tensors) -> float:
         size, error = float(np.linalg.norm(a[finite])), float(np.linalg.norm(a[finite] - b[finite]))
         worst = max(worst, error / size if size else float("inf") if error else 0.0)
     return worst
+
+
+def culprit(trial: Trial) -> Measurement | None:
+    """The first tensor of the graph where onnxruntime departs from float64, on the case that differs most."""
+    from verify.backends.graph import GraphBackend
+    from verify.cases import prepare
+    from verify.graphs.double import evaluate
+
+    pair = _worst(trial)
+    if pair is None:
+        return None
+    graph, artifact = pair[1], trial.facts["graph"]
+    feeds = prepare(trial.candidate, graph.integrity["inputs"])
+    try:
+        wide = evaluate(artifact.path, feeds, inner=True)
+        with GraphBackend(instrument=True).open(trial.candidate, artifact) as session:
+            outputs, inner = session.run_all(feeds)
+    except VerifyError:
+        return None
+    held = {**inner, **outputs}
+    for node in trial.graph.nodes:
+        for name in node.outputs:
+            if name in held and name in wide and held[name].dtype.kind == "f":
+                apart = distance({name: wide[name]}, {name: held[name]})
+                if not apart <= AGREE:
+                    note = "onnxruntime without optimisation, held against the graph in float64"
+                    where = Where(name, graph.case, "source~graph", "", node.op, node.name)
+                    return Measurement(where, "relative_l2", apart, "", "layer", held[name].size, None, note,
+                                       checker="parity", tier=Tier.GRAPH)  # fmt: skip
+    return None

@@ -27,6 +27,7 @@ SUSPECTS: Mapping[str, str] = {
     "quantiser": "the integer ranges that the toolkit chose",
     "simulator": "the simulator; the device agrees with the graph",
     "board": "hardware, driver or runtime of the board",
+    "input": "how the model is fed: layout, mean and std, order of colours",
     "precision": "no bug: too much error for this model at this precision",
     "undetermined": "the evidence fits more than one cause",
 }

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from verify.core import Outcome
+from verify.diagnose.blame import seen_inside
 from verify.reports import SUSPECTS, TIERS, number, pair, tidy
 from verify.reports.page import Page, middle
 from verify.verdict import LegVerdict, Verdict
@@ -133,6 +134,8 @@ def first_divergent(page: Page, verdict: Verdict) -> None:
         place = first.get("node") or first.get("tensor", "")
         what = ", ".join(part for part in (first.get("op", ""), first.get("leg", "")) if part)
         page.line(page.paint("First divergent node: ", "title") + tidy(place) + (f" [{what}]" if what else ""))
+        if first.get("op") != "Input" and not seen_inside(verdict.measurements, first.get("leg", "")):
+            page.line("  as far as outputs show: nothing inside this leg was compared")
         if first.get("tensor") and first["tensor"] != place:
             page.line(f"  its output: {tidy(first['tensor'])}")
 
