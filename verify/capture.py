@@ -108,7 +108,7 @@ def references(stage: Stage, graph: Artifact, source: Session) -> None:
 
         def of_graph(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
             fed = prepare(candidate, case.inputs)
-            return plain.run(fed), {}, {"inputs": fed}
+            return plain.run(fed), {}, {"inputs": fed, "given": case.inputs}
 
         evidence = getattr(source, "evidence", "reference")
         if evidence == "replay":

@@ -46,7 +46,7 @@ def save(recording: Recording, folder: Path, stem: str) -> dict[str, Any]:
         "case": recording.case,
         "file": f"{stem}.npz",
         "outputs": _write(folder / f"{stem}.npz", recording.outputs),
-        "integrity": {k: v for k, v in recording.integrity.items() if k != "inputs"},
+        "integrity": {k: v for k, v in recording.integrity.items() if k not in ("inputs", "given")},
         "environment": dict(recording.environment),
         "seconds": recording.seconds,
         "evidence": recording.evidence,

@@ -8,7 +8,6 @@ import numpy as np
 
 from verify.core import Array, Candidate, Measurement, RunSpec, Tier, Where, runs
 from verify.frozen import Frozen
-from verify.inputs import TO_NCHW
 from verify.trial import Trial
 
 #: The leg in which an exporter's mistakes show.
@@ -27,11 +26,9 @@ def _one_extent(trial: Trial) -> Iterator[str]:
         if spec is not None and spec.shape is not None:
             continue
         shapes = [inputs[name].shape for inputs in fed if name in inputs]
-        order = TO_NCHW if spec is not None and spec.layout == "nhwc" else None
         for axis, extent in enumerate(trial.graph.shapes.get(name, ())):
-            at = order[axis] if order else axis
-            if extent is None and len({shape[at] for shape in shapes}) == 1:
-                yield f"{name}, axis {axis} ({shapes[0][at]})"
+            if extent is None and len({shape[axis] for shape in shapes}) == 1:
+                yield f"{name}, axis {axis} ({shapes[0][axis]})"
 
 
 class Diversity:

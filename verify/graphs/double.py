@@ -14,7 +14,10 @@ MAX_BYTES, MAX_NODES, SECONDS = 1 << 30, 5000, 90.0
 
 
 def evaluate(path: Path, feeds: Tensors, inner: bool = False) -> dict[str, Array]:
-    """Outputs (with `inner`, every tensor) by name, every floating tensor in float64; Missing when that takes too long or an operator is unknown."""
+    """Outputs by name (with `inner`, every tensor), floating ones in float64.
+
+    Raises Missing when that takes too long or an operator is unknown.
+    """
     import numpy as np
     import onnx
     from onnx.reference import ReferenceEvaluator

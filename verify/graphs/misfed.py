@@ -8,11 +8,13 @@ import numpy as np
 
 from verify.core import Array, Candidate, Tensors, VerifyError
 from verify.graphs.referee import distance
-from verify.inputs import TO_NCHW, laid_out, prepare
+from verify.inputs import TO_NCHW, laid_out
 from verify.trial import Trial
 
 #: Another feed explains a leg if it leaves less than this share of the difference (house choice).
 EXPLAINED = 0.1
+#: And no more than this share of the signal: honest integer builds are up to half of it off (verify.limits).
+HALF = 0.5
 
 
 def misfed(trial: Trial, legs: Mapping[str, str]) -> dict[str, tuple[str, str]]:
@@ -29,18 +31,18 @@ def misfed(trial: Trial, legs: Mapping[str, str]) -> dict[str, tuple[str, str]]:
             graph = next((r for r in trial.recordings.get("graph", ()) if r.case == case), None)
             role = reference if reference != "graph" else other
             got = next((r for r in trial.recordings.get(role, ()) if r.case == case), None)
-            if graph is None or got is None or "inputs" not in graph.integrity:
+            if graph is None or got is None or "given" not in graph.integrity:
                 continue
-            raw = graph.integrity["inputs"]
-            fed, now = prepare(candidate, raw), distance(got.outputs, graph.outputs)
+            raw, fed = graph.integrity["given"], graph.integrity["inputs"]
+            now = distance(got.outputs, graph.outputs)
+            best = min(EXPLAINED * now, HALF)
             for name, how, value in _feeds(candidate, raw, fed):
                 try:
-                    outputs = session.run({**fed, name: value})
+                    left = distance(got.outputs, session.run({**fed, name: value}))
                 except VerifyError:
                     continue
-                if distance(got.outputs, outputs) < EXPLAINED * now:
-                    found[leg] = (name, f"the {role} has it {how}")
-                    break
+                if left < best:
+                    best, found[leg] = left, (name, f"the {role} has it {how}")
     return found
 
 

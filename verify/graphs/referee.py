@@ -50,10 +50,9 @@ def wide_source(trial: Trial, graph: Recording) -> Tensors | None:
     from pathlib import Path
 
     from verify.backends.source import SourceBackend, is_module, source
-    from verify.cases import prepare
     from verify.graphs.double import evaluate
 
-    candidate, feeds = trial.candidate, prepare(trial.candidate, graph.integrity["inputs"])
+    candidate, feeds = trial.candidate, graph.integrity["inputs"]
     try:
         found = source(candidate)
         if isinstance(found, Path) and found.is_dir():  # recorded outputs
@@ -69,11 +68,10 @@ def wide_source(trial: Trial, graph: Recording) -> Tensors | None:
 
 
 def _evaluator(trial: Trial, graph: Recording) -> Tensors | None:
-    from verify.cases import prepare
     from verify.graphs.double import evaluate
 
     try:
-        return evaluate(trial.facts["graph"].path, prepare(trial.candidate, graph.integrity["inputs"]))
+        return evaluate(trial.facts["graph"].path, graph.integrity["inputs"])
     except VerifyError:
         return None
 
@@ -110,14 +108,13 @@ def distance(wanted: Tensors, got: Tensors) -> float:
 def culprit(trial: Trial) -> Measurement | None:
     """The first tensor of the graph where onnxruntime departs from float64, on the case that differs most."""
     from verify.backends.graph import GraphBackend
-    from verify.cases import prepare
     from verify.graphs.double import evaluate
 
     pair = _worst(trial)
     if pair is None:
         return None
     graph, artifact = pair[1], trial.facts["graph"]
-    feeds = prepare(trial.candidate, graph.integrity["inputs"])
+    feeds = graph.integrity["inputs"]
     try:
         wide = evaluate(artifact.path, feeds, inner=True)
         with GraphBackend(instrument=True).open(trial.candidate, artifact) as session:
