@@ -257,6 +257,10 @@ def run_build(stage: Stage, graph: Artifact, calibration: Sequence[Case], source
     builder = load("verify.builders", candidate.variant.builder)()
     if candidate.variant.builder == "rknn":  # its mean and std are compiled in, the layout is not
         calibration = [replace(case, inputs=laid_out(candidate, case.inputs)) for case in calibration]
+        for name, value in stage.cases[0].inputs.items():
+            if value.ndim == 4 and not (name in candidate.inputs and candidate.inputs[name].layout):
+                as_is = "taken as nchw, like the graph's; the toolkit's own default is nhwc"
+                stage.notes.append(f"input {name} has 4 axes and no declared layout: {as_is}")
     title = f"building {candidate.variant.name} for {candidate.target} with {candidate.variant.builder}"
     try:
         with ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from verify.compare_rows import METRICS, Pointed, bound, row
-from verify.compared import Comparison
+from verify.compared import WITHIN, Comparison, Row
 from verify.core import Array, NotComparable, Tensors, UsageError
 from verify.formats_in import Loaded, is_snapshot, load
 from verify.structure import mismatches
@@ -24,8 +25,9 @@ def compare_files(
 ) -> Comparison:
     """Compare two tensor files or folders under the built-in limits of `precision`.
 
-    With `graph`, blocks of a Concat are judged each by itself, and, with `inputs`, indices by the values that they
-    point at. The same snapshot folder given twice means its golden half against its simulator half. Raises UsageError.
+    With `graph`, the first divergent node is named and blocks of a Concat are judged each by itself; with `inputs` too,
+    indices go by the values that they point at. The same snapshot folder given twice means its golden half against its
+    simulator half. Raises UsageError.
     """
     _known(precision)
     if inputs is not None and graph is None:
@@ -41,8 +43,21 @@ def compare_files(
     values = _values(graph, info, inputs, common)
     inner = is_snapshot(reference) or is_snapshot(candidate)
     rows = [row(n, expected[n], found[n], precision, info, values.get(n), inner) for n in common]
+    notes += _first(info, rows)
     limits = {metric: bound(metric, precision) for metric in METRICS}
     return Comparison(str(reference), str(candidate), precision, tuple(rows), tuple(told), limits, tuple(notes))
+
+
+def _first(info: GraphInfo | None, rows: Sequence[Row]) -> list[str]:
+    """Where the graph's order puts the first tensor that differs, if inner tensors are among what was compared."""
+    differing = {row.name for row in rows if row.outcome != WITHIN}
+    if info is None or not differing or {row.name for row in rows} <= set(info.outputs):
+        return []
+    for node in info.nodes:
+        for name in node.outputs:
+            if name in differing:
+                return [f"first divergent node: {node.name} [{node.op}], its output: {name}"]
+    return []
 
 
 def _known(precision: str) -> None:

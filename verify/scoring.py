@@ -61,7 +61,8 @@ def distances(wanted: Tensors, got: Tensors) -> dict[str, float]:
         size, other = float(np.linalg.norm(a)), float(np.linalg.norm(b))
         error = float(np.linalg.norm(a - b))
         relative = error / size if size else (0.0 if error == 0 else float("inf"))
-        cosine = float(a @ b / (size * other)) if size and other else (1.0 if error == 0 else 0.0)
+        with np.errstate(invalid="ignore"):  # NaN comes out as NaN, which is what is wanted
+            cosine = float(a @ b / (size * other)) if size and other else (1.0 if error == 0 else 0.0)
         flip = float(value.ndim > 0 and value.shape[-1] > 1 and (value.argmax(-1) != got[name].argmax(-1)).mean())
         for key, number in (("relative_error", relative), ("cosine_distance", 1 - cosine), ("top1_flip", flip)):
             out[key] = max(out[key], number) if number == number else number
