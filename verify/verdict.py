@@ -37,7 +37,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class LegVerdict:
-    """Two roles compared: `worst` is the measurement nearest to or furthest beyond its limit, `reason` why not passed."""
+    """Two roles compared: `worst` is the measurement nearest to or furthest beyond its limit, `reason` why it fails."""
 
     name: str
     outcome: Outcome
