@@ -38,7 +38,10 @@ def _why_failed(verdict: Verdict) -> str:
     for judged in verdict.tiers.values():
         for leg in judged.legs:
             if leg.outcome is Outcome.FAILED:
-                return f"{tidy(leg.reason)} ({leg.name})" if leg.reason else f"{_worst(leg)} ({leg.name})"
+                what = f"{tidy(leg.reason)} ({leg.name})" if leg.reason else f"{_worst(leg)} ({leg.name})"
+                first = verdict.first_divergent or {}
+                node = first.get("node") or first.get("tensor") or ""
+                return f"{what}; first divergent {tidy(node)}" if node and first.get("leg") == leg.name else what
     return "; ".join(tidy(r) for judged in verdict.tiers.values() for r in judged.reasons) or "see the findings"
 
 
