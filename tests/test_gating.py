@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 import verify.gating
 from tests.small import BUILD, FLOAT, TOML, candidate, linear, save
-from verify.core import Measurement, Missing, Outcome, RunSpec, Tier, UsageError, Where
+from verify.core import Measurement, Missing, NotComparable, Outcome, RunSpec, Tier, UsageError, Where
 from verify.gating import Rejected, check, examine, gate
 from verify.judge import from_document, judge
 from verify.policy import Policy
@@ -188,9 +188,37 @@ class Gone(Crashing):
         raise Missing("no thermometer")
 
 
+class NoLeg(Crashing):
+    name = "noleg"
+
+    def check(self, trial):
+        yield Measurement(Where("y"), "made_up", 0.0)
+
+
+class Elsewhere(Crashing):
+    """Breaks off at a place that is no leg, after a number that is fine."""
+
+    name = "elsewhere"
+
+    def check(self, trial):
+        for leg in trial.legs(Tier.GRAPH):
+            yield Measurement(Where("y", "", leg.name), "fine", 0.0)
+        raise NotComparable("of another kind", "output y")
+
+
+class Leaving(Crashing):
+    name = "leaving"
+
+    def check(self, trial):
+        raise SystemExit(0)
+
+
 @pytest.mark.parametrize(
     ("checker", "text"),
     [
+        (NoLeg, "made_up"),
+        (Elsewhere, "elsewhere did not run: output y: of another kind"),
+        (Leaving, "leaving did not run: SystemExit(0)"),
         (Crashing, "crashing did not run: ZeroDivisionError('of mine')"),
         (Unlimited, "made_up"),
         (Gone, "gone did not run: no thermometer"),
@@ -201,7 +229,7 @@ def test_a_required_checker_that_crashes_or_has_no_limit_denies(tmp_path, store,
     monkeypatch.setattr(
         verify.gating, "load", lambda group, name: checker if name == checker.name else usual(group, name)
     )
-    policy = Policy(require=(*Policy().require, checker.name))
+    policy = Policy(require=(*Policy().require, checker.name), limits={("elsewhere", "fine"): {"*": 1.0}})
     verdict = check(good(tmp_path), policy, store=store)
     assert verdict.outcome is not Outcome.PASSED
     assert text in str(verdict)

@@ -124,10 +124,14 @@ def measure(trial: Trial, checkers: list[Any], command: str) -> Run:
                 tier = m.tier or tiers.get(m.where.leg, checker.tier)
                 measurements.append(dataclasses.replace(m, checker=checker.name, tier=tier))
         except NotComparable as error:
-            broken.setdefault(error.where.partition(",")[0] or legs[0].name, str(error))
+            place = error.where.partition(",")[0]
+            if place in tiers:
+                broken.setdefault(place, str(error))
+            else:  # said of no leg, so no leg would be denied by it
+                crashed[checker.name] = str(error)
         except Missing as error:
             crashed[checker.name] = str(error)
-        except Exception as error:  # a checker is a plugin: its fault denies, and must not hide the others' findings
+        except (Exception, SystemExit) as error:  # a plugin's fault denies, and must not hide the others' findings
             frame = traceback.extract_tb(error.__traceback__)[-1]
             crashed[checker.name] = f"{error!r} at {Path(frame.filename).name}:{frame.lineno}"
         if checker.name == "structure":

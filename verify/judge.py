@@ -200,7 +200,8 @@ def _beyond(leg: LegVerdict) -> str:
 
 
 def _leg(leg: LegRecord, run: Run, policy: Policy, judged: list[Judged]) -> LegVerdict:
-    mine = [j for j in judged if j.measurement.where.leg == leg.name and j.measurement.checker in policy.require]
+    names = {held.name for held in run.legs}
+    mine = [j for j in judged if _speaks_of(j.measurement, leg, names) and j.measurement.checker in policy.require]
     gated = [j for j in mine if j.state in ("pass", "fail", "undecided")]
     top = max(gated, key=_rank, default=None)
     worst = _worst(top) if top else None
@@ -231,6 +232,11 @@ def _leg(leg: LegRecord, run: Run, policy: Policy, judged: list[Judged]) -> LegV
         what = f"{leg.evidence or 'unknown'} evidence proves nothing about the hardware"
         return LegVerdict(leg.name, Outcome.INCONCLUSIVE, worst, what)
     return LegVerdict(leg.name, Outcome.PASSED, worst)
+
+
+def _speaks_of(m: Measurement, leg: LegRecord, names: set[str]) -> bool:
+    """Whether a number counts in this leg; one that names no leg of the run counts in all of its tier."""
+    return m.where.leg == leg.name or (m.where.leg not in names and m.tier in (leg.tier, None))
 
 
 def _rank(j: Judged) -> tuple[bool, bool, float]:

@@ -61,6 +61,11 @@ LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
     ("layers", "max_over_rms"): {**WORST, "*": Limit(10.0, "10 x the relative limit", "warn")},
     ("layers", "factor"): {"*": Limit(0.01, "one factor explains the error: no rounding does that (verify.metrics)")},
     ("layers", "slot_outlier"): {"*": Limit(10, "slots of one honest batch err alike, within a small factor")},
+    ("layers", "integers"): {
+        "exact": Limit(0, "exact was asked for"),
+        "fp32": Limit(0, "integers and bool are exact (design, section 10), as in tier 1"),
+        "*": REPORT,  # what a threshold or a rounding makes of values that carry rounding: tier 3 decides
+    },
     ("layers", "unequal"): {"*": Limit(0, "strings are equal or not")},
     ("layers", "isolated_l2"): {
         **LOW,

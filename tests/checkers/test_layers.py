@@ -9,8 +9,10 @@ import pytest
 
 from tests.hand import build, found, graph, noise, recordings, same, trial, values
 from verify.checkers.layers import MANY, Layers
+from verify.core import NotComparable
 from verify.graphs.align import Match
 from verify.graphs.info import Node
+from verify.limits import limit
 
 BATCHED = graph(Node("relu", "Relu", ("x",), ("y",)), x=(None, 4))
 
@@ -115,3 +117,22 @@ def test_indices_are_left_to_their_checker_and_strings_are_counted() -> None:
     assert list(Layers().check(trial(top, graph=[{"y": index}], device=[{"y": index + 1}]))) == []
     words = trial(graph=[{"y": np.array(["a", "b"])}], device=[{"y": np.array(["a", "c"])}])
     assert values(Layers(), words, "unequal") == [1]
+
+
+def test_what_has_no_distance_is_said_of_its_leg() -> None:
+    y = noise(1, 4).astype(np.complex64)
+    with pytest.raises(NotComparable, match="^graph~device, output y: dtype complex64"):
+        list(Layers().check(trial(graph=[{"y": y}], device=[{"y": y}])))
+
+
+def test_an_integer_that_is_off_by_one_is_no_rounding() -> None:
+    y = np.arange(20_000, 21_000)[None]
+    off = y.copy()
+    off[0, 3] += 1
+    given = trial(graph=[{"y": y}], device=[{"y": off}])
+    (m,) = found(Layers(), given, "integers")
+    assert m.value == 1 and "index (0, 3): 20004 instead of 20003" in m.note
+    held = limit("layers", "integers", "fp32")
+    assert held is not None and held.action == "fail" and not m.value <= held.value
+    (error,) = found(Layers(), given, "relative_l2")
+    assert error.value <= 1e-4  # which hides it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from verify.core import Array, Candidate, Measurement, RunSpec, Tier, Where, runs
+from verify.core import Array, Candidate, Measurement, NotComparable, RunSpec, Tier, Where, runs
 from verify.graphs.info import LAYOUT
 from verify.metrics import Difference, difference, factor, unequal
 from verify.slots import SLOTS, by_slot, outliers
@@ -28,7 +28,8 @@ class Layers:
     """Relative L2 error of outputs, of their batch slots, and of every inner tensor that the build's dumps show.
 
     `slot_outlier` says how many times worse a batch slot is than the median one, `max_over_rms` the worst element of an
-    output over the output's rms, `factor` how far from 1 the gain is that explains an output's error alone (0 if none).
+    output over the output's rms, `factor` how far from 1 the gain is that explains an output's error alone (0 if none),
+    `integers` how many integers or bool of an output are not equal.
     relative L2 = |got - wanted| / |wanted|. What lies below the format's resolution counts as the resolution:
     the quantiser's step where the build states one.
     """
@@ -46,9 +47,14 @@ class Layers:
                 if wanted.dtype.kind in "SUO":
                     yield Measurement(where, "unequal", unequal(wanted, got)[0], n=wanted.size)
                     continue
-                yield from self._output(where, wanted, got)
-                if _batched(trial, wanted):
-                    yield from self._slots(where, wanted, got)
+                if wanted.dtype.kind in "iub":
+                    yield self._whole(where, wanted, got)
+                try:
+                    yield from self._output(where, wanted, got)
+                    if _batched(trial, wanted):
+                        yield from self._slots(where, wanted, got)
+                except NotComparable as error:  # said of two arrays, which know no leg
+                    raise NotComparable(error.what, f"{leg.name}, output {where.tensor}", error.do) from None
         scales = trial.build.scales if trial.build else {}
         for where, wanted, got, layer in trial.layers():
             if wanted.dtype.kind == "f" and where.op not in LAYOUT:
@@ -69,6 +75,12 @@ class Layers:
         yield Measurement(where, "relative_l2", d.relative_l2, n=d.n, note=note)
         yield Measurement(where, "max_over_rms", d.max_over_rms, n=d.n, note=f"{d.max_abs:.4g} apart; " + note)
         yield Measurement(where, "factor", abs(gain - 1) if gain is not None else 0.0, n=d.n, note=note)
+
+    def _whole(self, where: Where, wanted: Array, got: Array) -> Measurement:
+        """How many integers or bool are not equal: one that is off by 1 in 20,000 is no rounding of it."""
+        count, first = unequal(wanted, got)
+        note = f"first at index {first}: {got[first]} instead of {wanted[first]}" if count else ""
+        return Measurement(where, "integers", count, n=wanted.size, note=note)
 
     def _slots(self, where: Where, wanted: Array, got: Array) -> Iterator[Measurement]:
         each = by_slot(wanted, got)
