@@ -73,9 +73,12 @@ def test_a_layout_is_seen_where_the_shape_is_no_cube_too(tmp_path):
     assert verdict.blame == ("input",) and "nhwc" in verdict.next_steps[0]
 
 
-def test_another_fault_is_no_misfed_input(tmp_path):
-    build = IMAGES.replace("return run({fed})", 'return {{"y": run(right(feeds["x"]))["y"] * {fed}}}')
-    verdict = image(tmp_path, "np.float32([[[[1]], [[-1]]]])", build=build)
+@pytest.mark.parametrize(
+    "fault", ["* np.float32([[[[1]], [[-1]]]])", "* np.float32(0.01)", "* 0 + normal(0, 1, 2, 3, 3)"]
+)
+def test_another_fault_is_no_misfed_input(tmp_path, fault):
+    build = IMAGES.replace("return run({fed})", 'return {{"y": run(right(feeds["x"]))["y"] {fed}}}')
+    verdict = image(tmp_path, fault, build=build)
     assert outcome(verdict, "graph~device") is Outcome.FAILED and "input" not in verdict.blame
 
 
@@ -89,3 +92,14 @@ def test_a_source_that_normalises_what_is_declared_already_is_named(tmp_path):
     verdict = checked(tmp_path, toml, build)
     assert outcome(verdict, "source~graph") is Outcome.FAILED and verdict.blame == ("input",)
     assert "the source has it normalised once more" in verdict.next_steps[0]
+
+
+def test_noise_is_not_taken_for_colours_in_the_other_order_where_both_are_alike(tmp_path):
+    build = IMAGES.replace(
+        "return run({fed})",
+        """
+    y = run(right(feeds["x"]))["y"]
+    return {{"y": y + {fed} * normal(0, *y.shape) * np.sqrt((y**2).mean())}}""",
+    ).replace("random(i).integers(0, 256, (1, 3, {h}, 3))", "random(i).integers(0, 256, (1, 1, {h}, 3)).repeat(3, 1)")
+    verdict = image(tmp_path, "0.3", build=build, more=DECLARED.replace("10, 20, 30", "10, 10, 10"))
+    assert outcome(verdict, "graph~device") is Outcome.FAILED and "input" not in verdict.blame

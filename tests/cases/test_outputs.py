@@ -36,6 +36,7 @@ def test_a_device_that_permutes_its_outputs_is_told_which(tmp_path):
     verdict = checked(tmp_path, own("fp32"), HEADS.format(order=[2, 0, 1]))
     assert leg(verdict, "graph~device").reason == SAID and outcome(verdict, "graph~device") is Outcome.FAILED
     assert {f.checker for f in verdict.findings if f.leg == "graph~device"} == {"structure"}  # and not three errors
+    assert verdict.first_divergent is None  # all outputs together are no node
     assert "do not pair" in leg(verdict, "source~device").reason  # no score is formed of what is foreign
 
 

@@ -94,3 +94,31 @@ def test_next_steps_name_the_board_the_log_and_the_node() -> None:
     assert steps[0].startswith("look at /layers.0/norm2/LayerNormalization")
     assert "attention mask" in steps[1] and "in float" in steps[2]
     assert judge(run("source~device"), Policy()).next_steps  # a failed verdict always says what to do
+
+
+@pytest.mark.parametrize(
+    ("errors", "alone", "blamed"),
+    [
+        ((0.02, 0.05, 0.12, 0.3), 0.001, "precision"),  # it only grows
+        ((0.001, 0.001, 0.5, 0.5), 0.001, "compiler"),  # it jumps, though the layer alone looks right
+        ((0.02, 0.05, 0.12, 0.3), 0.2, "compiler"),  # a layer is wrong by itself
+    ],
+)
+def test_an_error_that_only_grows_is_no_layers_fault(errors, alone, blamed) -> None:
+    held = []
+    for i, error in enumerate(errors):
+        place = {"tensor": f"t{i}", "node": f"n{i}"}
+        held.append(made.measured("layers", "graph~simulator", "relative_l2", error, grain="layer", **place))
+        held.append(made.measured("layers", "graph~simulator", "isolated_l2", alone, grain="isolated", **place))
+    base = run("graph~simulator", legs=tuple(leg for leg in made.NPU_LEGS))
+    verdict = judge(made.but(base, measurements=(*base.measurements, *held)), Policy())
+    assert verdict.blame == (blamed,)
+    assert ("no layer is wrong by itself" in verdict.next_steps[0]) == (blamed == "precision")
+
+
+def test_a_misfed_input_comes_before_every_other_suspect() -> None:
+    fed = {"graph~device": ("x", "the device has it read as nhwc although it is nchw")}
+    verdict = judge(run("graph~device", misfed=fed), Policy())
+    assert verdict.blame == ("input",) and verdict.first_divergent["op"] == "Input"
+    assert "read as nhwc" in verdict.next_steps[0]
+    assert judge(run("graph~simulator", misfed=fed, legs=made.NPU_LEGS), Policy()).blame == ("compiler",)
