@@ -73,6 +73,13 @@ def test_json_on_standard_output_is_nothing_but_a_line_per_variant(tmp_path):
     assert done.stderr == ""
 
 
+def test_a_package_that_is_not_installed_is_one_line_and_not_a_failed_model(tmp_path, monkeypatch, capsys):
+    linear(tmp_path / "m.onnx")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert main(["init", str(tmp_path / "m.onnx"), "--out", str(tmp_path / "out")]) == 2
+    assert "the package onnx is not installed; npu-verify doctor" in capsys.readouterr().err
+
+
 def test_a_failed_candidate_exits_1_and_its_stored_run_is_judged_alike(tmp_path, capsys):
     path = good(tmp_path)
     linear(tmp_path / "m.onnx")

@@ -53,6 +53,16 @@ def test_what_user_code_raises_is_one_line_with_its_place(tmp_path, text, messag
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "module, advice", [("onnxscript", "dynamo=False"), ("nothing_of_that_name", "install it for ")]
+)
+def test_a_module_that_is_not_installed_is_no_fault_of_the_code(tmp_path, module, advice):
+    error = f"ModuleNotFoundError('No module named {module}', name={module!r})"
+    write(tmp_path, f"def f():\n    raise {error}")
+    with pytest.raises(UsageError, match=advice):
+        resolve("build.py:f", tmp_path)()
+
+
 def test_our_own_errors_and_interrupts_pass_through(tmp_path):
     write(
         tmp_path,

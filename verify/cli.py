@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from verify.verdict import Verdict
 
 USAGE, NOTHING = 2, 3
+#: Packages that commands beyond compare and judge need.
+HEAVY = ("onnx", "onnxruntime", "torch")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,11 +44,11 @@ def _parser() -> argparse.ArgumentParser:
     init.add_argument("--out", type=Path, help="folder to write (default: beside the model, named after it)")
     init.add_argument("--target", default="rk3588", help="the NPU of the fp16 and int8 variants (default: rk3588)")
     for name, help in (
-        ("check", "run whatever can run here; 0 if nothing failed; never signs"),
-        ("gate", "want every tier on hardware; deny otherwise"),
+        ("check", "run whatever can run here; 0 if nothing failed, which proves nothing"),
+        ("gate", "want every tier on hardware; 0 only if all passed"),
     ):
         run = add(name, help, f"{name} candidate.toml --variant int8 --json report.json")
-        run.add_argument("candidate", type=Path, help="a candidate.toml")
+        run.add_argument("candidate", type=Path, help="a candidate.toml, its folder, or a bundle")
         run.add_argument("--variant", action="append", help="only this variant (repeatable; default: every one)")
         run.add_argument("--policy", type=Path, help="a policy TOML (default: the strict built-in one)")
         run.add_argument("--run", type=Path, metavar="DIR", help="folder for this run's evidence (must not exist)")
@@ -59,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         run.add_argument("--quiet", action="store_true", help="no progress")
     compare = add("compare", "compare two files of tensors", "compare reference.npz candidate.npz --precision fp16")
     compare.add_argument("reference", type=Path, help=".npz, .npy, .safetensors, ONNX test_data_set, snapshot folder")
-    compare.add_argument("candidate", type=Path)
+    compare.add_argument("candidate", type=Path, help="the same, of what is judged")
     compare.add_argument("--graph", type=Path, help="the ONNX graph that the outputs came from")
     compare.add_argument(
         "--inputs", type=Path, help="the inputs that were fed (with --graph: ties of indices are seen)"
@@ -69,36 +71,36 @@ def _parser() -> argparse.ArgumentParser:
     )
     compare.add_argument("--json", metavar="F", help="write the comparison ('-': standard output)")
     again = add("judge", "judge a stored run again under a policy", "judge .npu-verify/runs/NAME --policy policy.toml")
-    again.add_argument("run", type=Path)
-    again.add_argument("--policy", type=Path)
-    again.add_argument("--json", metavar="F")
-    again.add_argument("--junit", type=Path, metavar="F")
-    again.add_argument("--verbose", action="store_true")
-    diff = add("diff", "what changed between two runs", "diff runs/monday runs/tuesday")
-    diff.add_argument("old", type=Path)
-    diff.add_argument("new", type=Path)
-    diff.add_argument("--json", metavar="F")
+    again.add_argument("run", type=Path, help="a run folder, as the last line of a report names it, or a bundle")
+    again.add_argument("--policy", type=Path, help="a policy TOML (default: the strict built-in one)")
+    again.add_argument("--json", metavar="F", help="write the report ('-': standard output)")
+    again.add_argument("--junit", type=Path, metavar="F", help="write a JUnit report")
+    again.add_argument("--verbose", action="store_true", help="every measurement's finding, nothing grouped")
+    diff = add("diff", "what changed between two runs; 1 if an outcome did", "diff runs/monday runs/tuesday")
+    diff.add_argument("old", type=Path, help="a run folder, or a report's JSON")
+    diff.add_argument("new", type=Path, help="the same")
+    diff.add_argument("--json", metavar="F", help="write the changes ('-': standard output)")
     waive = add(
         "waive",
         "write a dated waiver into a policy",
         'waive RUN layers/graph~simulator/y/relative_l2 --until 2027-01-31 --reason "fixed in the next toolkit"',
     )
-    waive.add_argument("run", type=Path)
+    waive.add_argument("run", type=Path, help="the run folder that holds the finding")
     waive.add_argument("finding", help="the finding's id, as the report's JSON and --verbose show it")
     waive.add_argument("--until", required=True, help="last day, YYYY-MM-DD")
-    waive.add_argument("--reason", required=True)
+    waive.add_argument("--reason", required=True, help="why it may be tolerated, and what will end it")
     waive.add_argument(
         "--policy", type=Path, default=Path("policy.toml"), help="the file to write (default: policy.toml)"
     )
     pack = add("pack", "a bundle that runs elsewhere without toolkit or torch", "pack candidate.toml --variant fp16")
-    pack.add_argument("candidate", type=Path)
+    pack.add_argument("candidate", type=Path, help="a candidate.toml, or its folder")
     pack.add_argument("--variant", help="which one (default: the only one)")
     pack.add_argument("--out", type=Path, help="the bundle's folder (default: MODEL-VARIANT.bundle)")
-    pack.add_argument("--cache", type=Path, default=Path(".npu-verify"))
-    pack.add_argument("--quiet", action="store_true")
+    pack.add_argument("--cache", type=Path, default=Path(".npu-verify"), help="cache (default: .npu-verify)")
+    pack.add_argument("--quiet", action="store_true", help="no progress")
     doctor = add("doctor", "what is installed, what is missing, one line each with the fix", "doctor")
     doctor.add_argument("--python", default="", help="look at this interpreter instead ([toolkit] python)")
-    doctor.add_argument("--json", metavar="F")
+    doctor.add_argument("--json", metavar="F", help="write the lines ('-': standard output)")
     return parser
 
 
@@ -119,6 +121,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return COMMANDS[options.command](options)
     except UsageError as error:
         print("npu-verify: " + " ".join(str(error).split()), file=sys.stderr)
+        return USAGE
+    except ModuleNotFoundError as error:
+        if error.name not in HEAVY:
+            raise
+        do = f"npu-verify doctor shows how to install it; {options.command} needs more than numpy"
+        print(f"npu-verify: {sys.executable}: the package {error.name} is not installed; {do}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
         print("npu-verify: interrupted; nothing was left behind", file=sys.stderr)
@@ -150,10 +158,11 @@ def _show(verdicts: Sequence[Verdict], options: argparse.Namespace) -> None:
 
     quiet = options.json == "-"
     if not quiet:
-        for verdict in verdicts:
-            print(render(verdict, colour=sys.stdout.isatty(), verbose=options.verbose))
+        for index, verdict in enumerate(verdicts):
+            text = render(verdict, colour=sys.stdout.isatty(), verbose=options.verbose)
+            print("\n" * (index > 0) + text)
         if len(verdicts) > 1:
-            print(summary(verdicts, colour=sys.stdout.isatty()))
+            print("\n" + summary(verdicts, colour=sys.stdout.isatty()))
     if options.json:
         _write("\n".join(verdict.to_json() for verdict in verdicts), options.json)
     if options.junit:

@@ -97,7 +97,15 @@ def blaming(path: Path) -> Iterator[None]:
             where, line = error.filename, error.lineno or 0
         text = " ".join(str(error).split())
         what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        raise UsageError(what[:400], f"{where}:{line}" if line else where, "mend the code there") from error
+        raise UsageError(what[:400], f"{where}:{line}" if line else where, _cure(error)) from error
+
+
+def _cure(error: BaseException) -> str:
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return "mend the code there"
+    if error.name == "onnxscript":  # what torch's newer exporter, its default, asks for
+        return "export with torch.onnx.export(..., dynamo=False, opset_version=17), or install onnxscript"
+    return f"install it for {sys.executable}, or mend the import"
 
 
 def _guarded(function: Callable[..., Any], path: Path) -> Callable[..., Any]:
