@@ -80,6 +80,13 @@ def test_every_return_code_is_looked_at(attempt: Any, step: str) -> None:
     assert "said by" in Path(caught.value.log).read_text()
 
 
+def test_a_newer_opset_says_which_one_to_export(attempt: Any) -> None:
+    said = "Unsupport onnx opset 20, need <= 19!"  # as the toolkit spells it
+    with pytest.raises(Missing, match="opset 20") as caught:
+        attempt(f"load_onnx: (_ for _ in ()).throw(ValueError('{said}'))")
+    assert "opset_version=19 or lower" in caught.value.do
+
+
 def test_the_return_code_of_a_float_build_too(attempt: Any) -> None:
     with pytest.raises(Missing, match="build returned -1"):
         attempt("build: -1", "fp16")

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import platform
+import re
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from verify.process import Child, child, output
 from verify.store import file_digest, packages
 
 INSTALL = (
-    "install rknn-toolkit2 2.5.0 with what it needs (pip install 'npu-verify[host]', setuptools below 82), or name the "
+    "install rknn-toolkit2 2.5.0 with what it needs (the extra [host] of npu-verify, setuptools below 82), or name the "
     "interpreter that has it: [toolkit] python = ... in candidate.toml; npu-verify doctor tells what is wrong"
 )
 CRASHED = "look at the log; a smaller model or another toolkit version ([toolkit] python) shows which operator it is"
@@ -118,7 +119,8 @@ class Toolkit:
             if header["kind"] == "usage":
                 where = f"{self.candidate.name}, rknn settings"
                 raise UsageError(self._with_reason(header["refused"]), where, header["help"])
-            raise self.missing(header["refused"], INSTALL if header["kind"] == "install" else CRASHED)
+            do = INSTALL if header["kind"] == "install" else _advice(header["refused"])
+            raise self.missing(header["refused"], do)
         return header, found
 
     def missing(self, what: str, do: str = CRASHED) -> Missing:
@@ -127,6 +129,12 @@ class Toolkit:
     def _with_reason(self, what: str) -> str:
         said = "" if " raised " in what else rknn_log.last_error(self.child.log)
         return f"{what}; the last error in its log: {said}" if said else what
+
+
+def _advice(refused: str) -> str:
+    """What to do about a build that the toolkit refused; most models meet its limit on opsets first."""
+    found = re.search(r"opset \d+, need <= (\d+)", refused)
+    return f"export the graph again with opset_version={found[1]} or lower" if found else CRASHED
 
 
 class RknnBuilder:
