@@ -188,9 +188,12 @@ def test_device(trial):
 
 def test_all(trial):
     judged(trial)
+
+def test_truth(trial):
+    assert trial("tiny", "npu").judge()
 """,
     )
-    held.assert_outcomes(passed=1, failed=2)
+    held.assert_outcomes(passed=1, failed=3)
     held.stdout.fnmatch_lines(["*no board*"])
 
 
@@ -227,7 +230,7 @@ def test_setting(trial):
 """,
     )
     held.assert_outcomes(failed=3)
-    assert "Error" not in held.stdout.str()
+    assert "Error" not in held.stdout.str() and "another exception" not in held.stdout.str()
     held.stdout.fnmatch_lines(["*no candidate for model 'tinny'; did you mean 'tiny'?*", "*unknown variant 'fusedd'*"])
 
 

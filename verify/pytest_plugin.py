@@ -69,7 +69,7 @@ class Trying:
             try:
                 verdict = examine(self.candidate, policy, store=Store(root / ".npu-verify"), command=command)
             except UsageError as error:
-                pytest.fail(str(error), pytrace=False)
+                raise pytest.fail.Exception(str(error), pytrace=False) from None
             cache[key] = verdict, Path(verdict.run).absolute()
         return cache[key]
 
@@ -132,7 +132,7 @@ def trial(request: pytest.FixtureRequest) -> Callable[..., Trying]:
                 path = root / model if str(model).endswith(".toml") else find(str(model), root, places)
                 model = Candidate.load(path, variant)
         except UsageError as error:
-            pytest.fail(str(error), pytrace=False)
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
         tried = Trying(model, _tiers(request.node), request.session, request.node)
         request.node.stash.setdefault(ASKED, []).append(tried)
         return tried

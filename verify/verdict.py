@@ -75,6 +75,10 @@ class Verdict:
     def passed(self) -> bool:
         return self.outcome is Outcome.PASSED
 
+    def __bool__(self) -> bool:
+        """As `passed`, so that `assert verdict` denies what is not proven."""
+        return self.passed
+
     @property
     def name(self) -> str:
         return "{model}:{variant}@{target}".format(**self.candidate)
