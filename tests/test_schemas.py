@@ -22,6 +22,7 @@ def test_what_is_stamped_is_read_back(tmp_path) -> None:
     [
         ("{", "unreadable"),
         ("\x00\xff", "unreadable"),
+        ("{}\n{}", "holds a report a line"),
         ("[]", "not a JSON object"),
         ("{}", "schema is None"),
         ('{"schema": "npu-verify/report/1"}', "schema is 'npu-verify/report/1', not 'npu-verify/run/1'"),
@@ -44,6 +45,9 @@ def test_a_missing_file_and_a_folder_are_one_line(tmp_path) -> None:
         schemas.read(tmp_path / "run.json", "run")
     with pytest.raises(UsageError, match="unreadable"):
         schemas.read(tmp_path, "run")
+    (tmp_path / "candidate.toml").touch()
+    with pytest.raises(UsageError, match="name a run folder"):
+        schemas.read(tmp_path / "candidate.toml" / "run.json", "run")
 
 
 def test_old_documents_are_lifted_step_by_step(monkeypatch) -> None:

@@ -55,3 +55,9 @@ def test_lists_of_numbers_hold_finite_numbers(found):
 def test_shapes_hold_positive_whole_numbers(found):
     with pytest.raises(UsageError, match="positive whole"):
         numbers({"shape": found}, "shape", "here", whole=True)
+
+
+def test_a_model_in_place_of_a_candidate_is_named(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(b"\x08\xb8")
+    with pytest.raises(UsageError, match=r"is a model.*npu-verify init"):
+        read_toml(tmp_path / "m.onnx")

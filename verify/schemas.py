@@ -43,9 +43,13 @@ def read(path: Path, kind: str) -> Document:
     """Read a JSON document of this kind; raises UsageError when it is missing, broken or foreign."""
     try:
         document = json.loads(path.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UsageError("no such file", str(path), "name a run folder that check or gate has written") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":  # --json F with several variants
+            raise UsageError("holds a report a line", str(path), "name the run folder of one variant") from None
+        raise UsageError(f"unreadable: {error}", str(path), "run the check again") from None
+    except (UnicodeDecodeError, OSError) as error:
         raise UsageError(f"unreadable: {error}", str(path), "run the check again") from None
     if not isinstance(document, dict):
         raise UsageError("not a JSON object", str(path), "run the check again")

@@ -17,14 +17,16 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         import tomllib
     else:  # 3.10 has none in its standard library
         import tomli as tomllib
-    path = Path(path)
+    path, do = Path(path), "name an existing file; npu-verify init writes a candidate.toml"
     try:
         return dict(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise UsageError("no such file", str(path), "name a file, or write one with npu-verify init") from None
+        raise UsageError("no such file", str(path), do) from None
     except IsADirectoryError:
         raise UsageError("is a folder", str(path), "name the TOML file in it") from None
     except (OSError, UnicodeDecodeError) as error:
+        if path.suffix == ".onnx":
+            raise UsageError("is a model, not a TOML file", str(path), f"run npu-verify init {path} first") from None
         raise UsageError(f"cannot be read: {error}", str(path), "write it as UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"not valid TOML: {error}", str(path), "mend that line") from None

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from onnx import TensorProto, helper
 
 from tests.small import FLOAT, STRING, linear, normal, save
+from verify.core import UsageError
 from verify.graphs.signature import signature
 
 
@@ -55,3 +57,10 @@ def test_a_file_that_changed_is_read_again(tmp_path):
     )
     os.utime(path, ns=(1, 1))
     assert signature(path).inputs[0].name == "longer"
+
+
+@pytest.mark.parametrize("name, advice", [("build.py", '"build.py:function"'), ("m.txt", "name an .onnx file")])
+def test_what_is_no_onnx_file_by_its_name_is_told_so(tmp_path, name, advice):
+    (tmp_path / name).write_text("import torch\n")
+    with pytest.raises(UsageError, match=advice):
+        signature(tmp_path / name)

@@ -51,6 +51,9 @@ def _read(path: Path, _changed: int, _size: int) -> Signature:
     from onnx.external_data_helper import _get_all_tensors, uses_external_data
 
     do = "export it again; it may be truncated"
+    if path.suffix != ".onnx":
+        function = f', or a function of it: "{path.name}:function"' if path.suffix == ".py" else ""
+        do = f"name an .onnx file{function}"
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf raises its own kinds for truncated files
