@@ -37,6 +37,15 @@ def test_a_new_policy_holds_the_worst_case_and_judges(tmp_path) -> None:
     assert len(findings) == 2 and all(f.waived == "waived until 2027-02-01: known" for f in findings)
 
 
+def test_what_a_waiver_covers_already_is_not_written_twice(tmp_path) -> None:
+    path = tmp_path / "policy.toml"
+    put(path)
+    before = path.read_text()
+    assert "waived already" in put(path, until="2027-01-31") and path.read_text() == before
+    assert "is waived until 2027-02-02" in put(path, until="2027-02-02")
+    assert len(Policy.load(path).waivers) == 2
+
+
 def test_waiving_all_that_denies_leaves_what_is_not_proven(tmp_path) -> None:
     path = tmp_path / "policy.toml"
     for finding in dict.fromkeys(f["id"] for f in report()["findings"] if f["severity"] == "fail"):

@@ -25,6 +25,8 @@ def waive(
 ) -> str:
     """Append the waiver to the policy TOML, in one rename, and say what it covers; raises UsageError.
 
+    Nothing is written where a waiver of the policy covers the finding until that day already.
+
     The recorded value is the worst of the finding's cases; a tenth more is tolerated (verify.policy), worse is not.
     Findings of `structure`, `finite` and `coverage`, and values that are not finite, cannot be waived.
     """
@@ -34,13 +36,15 @@ def waive(
     if not reason.isprintable():
         raise UsageError("the reason has line breaks or control characters", "--reason", "write it on one line")
     value = _value(report, finding)
+    again = f"Next: npu-verify judge {report.get('run') or 'RUN'} --policy {policy}"
+    if policy.exists() and any(waiver.covers(finding, value, day) for waiver in Policy.load(policy).waivers):
+        return f"{policy}: {finding} is waived already, until {day} or later; nothing was written\n{again}"
     entry = (
         f"[[waiver]]\nfinding = {string(finding)}\nuntil = {day.isoformat()}\n"
         f"reason = {string(reason.strip())}\nvalue = {value!r}\n"
     )
     _append(policy, entry)
-    again = f"npu-verify judge {report.get('run') or 'RUN'} --policy {policy}"
-    return f"{policy}: {finding} is waived until {day}, up to {value:.4g} and a tenth more\nNext: {again}"
+    return f"{policy}: {finding} is waived until {day}, up to {value:.4g} and a tenth more\n{again}"
 
 
 def _day(until: str, today: datetime.date) -> datetime.date:
