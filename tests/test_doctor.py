@@ -68,7 +68,7 @@ def test_nothing_is_wrong_with_the_slim_set(monkeypatch):
         ("onnx", {"packages": {"onnx": "1.19.0"}}, "wrong", "<=1.18"),
         ("onnx", {"packages": {"onnx": "1.9.0"}}, "wrong", ">=1.16.1"),
         ("rknn-toolkit2", {"packages": {"rknn-toolkit2": "2.3.2"}}, "wrong", "rknn-toolkit2==2.5.0"),
-        ("RKNN()", {"packages": {"rknn-toolkit2": ""}}, "missing", "npu-verify[host]"),
+        ("RKNN()", {"packages": {"rknn-toolkit2": ""}}, "missing", "rknn-toolkit2==2.5.0"),
         ("opencv", {"packages": {"opencv-python-headless": ""}}, "missing", "opencv-python-headless"),
         ("opencv", {"packages": {"opencv-python": "4.9.0"}}, "wrong", "uninstall opencv-python opencv"),
         ("import verify", {"verify": ["npu-verify", "verify"]}, "wrong", "uninstall verify"),

@@ -41,7 +41,7 @@ MEANING = {
 }
 NEXT = """\
 What to do next
-  a board     connect an RK3588 and run the gate again: it proves the device tier, which no simulator may pass
+  a board     run it on an RK3588 through a runner of your own (docs/candidate.md): only hardware proves the device tier
   the guard   let the board's loader enable only what a gate has proven; whatever is not runs as the reference
   the repair  int8 fails at a named layer: keep that layer in float, or take a smaller mask, and gate again
 Your own model

@@ -76,7 +76,7 @@ def _name(seen: Mapping[str, Any], interpreter: str) -> Iterator[Line]:
     if others or not ours:
         yield Line("import verify", "wrong", f"also shipped by {', '.join(others) or verify.__file__}", "ours", fix)
     elif "npu-verify" not in seen["packages"]:
-        fix = f"{interpreter} -m pip install npu-verify"
+        fix = f"{interpreter} -m pip install {Path(verify.__file__).parents[1]}"
         yield Line("npu-verify", "wrong", "imported from a folder, its checkers are not registered", "installed", fix)
     else:
         yield Line("npu-verify", "ok", seen["packages"]["npu-verify"])
@@ -129,10 +129,14 @@ def _opencv(packages: Mapping[str, str], interpreter: str) -> Line:
     return Line("opencv", "ok", found)
 
 
+def _wanted(seen: Mapping[str, Any]) -> str:
+    return "rknn-toolkit2" + ",".join(sorted(_requirements(seen).get("rknn-toolkit2", ())))
+
+
 def _toolkit(seen: Mapping[str, Any], interpreter: str) -> Line:
     """Whether RKNN() can be made: importing it succeeds where making it does not."""
     if "rknn-toolkit2" not in seen["packages"]:
-        return Line("RKNN()", "missing", "no rknn-toolkit2", "", f"{interpreter} -m pip install 'npu-verify[host]'")
+        return Line("RKNN()", "missing", "no rknn-toolkit2", "", f"{interpreter} -m pip install {_wanted(seen)}")
     try:
         output([interpreter, "-c", "from rknn.api import RKNN; RKNN().release()"], LIMIT)
     except Missing as error:

@@ -1,4 +1,4 @@
-"""The NPU of a board. No board can be reached yet, and nothing may stand in for one."""
+"""The NPU of a board. No board can be reached yet; only a runner of the user's own stands in for one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from contextlib import contextmanager
 
 from verify.core import Artifact, Candidate, Missing
 from verify.protocols import Session
+
+OWN = (
+    "this version reaches no board by itself: run the {target} through a runner of your own, as a variant with "
+    'run = "runner.py:open" (docs/candidate.md), or keep this variant off'
+)
 
 
 class NpuBackend:
@@ -17,5 +22,5 @@ class NpuBackend:
     @contextmanager
     def open(self, candidate: Candidate, artifact: Artifact) -> Iterator[Session]:
         """Always raises Missing("no board")."""
-        raise Missing("no board", candidate.name, f"connect a board with the {candidate.target} and run the gate again")
+        raise Missing("no board", candidate.name, OWN.format(target=candidate.target))
         yield
