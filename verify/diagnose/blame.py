@@ -131,7 +131,8 @@ def advice(m: Measurement, run: Run) -> str:
         return ADVICE["layers"]
     if m.checker == "accuracy" and m.interval and m.interval[0] <= m.null.get("margin", 0.0):
         return "give more scored cases; too few decide this margin"
-    return ADVICE.get(m.checker, f"see what {m.checker} measures")
+    own = f"see what {m.checker} measures; its limit is the policy's: [limit.{m.checker}] {m.metric} = ..."
+    return ADVICE.get(m.checker, own)
 
 
 def next_steps(verdict: Verdict, judged: Sequence[Judged], run: Run) -> tuple[str, ...]:
