@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from verify.backends.graph import GraphBackend
 from verify.backends.source import SourceBackend
 from verify.cases import (
     digest_cases,
+    digest_scored,
     laid_out,
     load_calibration,
     load_cases,
@@ -24,7 +25,7 @@ from verify.cases import (
     score_cases,
 )
 from verify.core import Artifact, Build, Candidate, Case, Missing, NotComparable, Recording, Tensors, UsageError
-from verify.frozen import Site, Watch, frozen, of_export, taking, watching
+from verify.frozen import Site, Watch, decided, frozen, of_export, taking, watching
 from verify.graphs import info
 from verify.graphs.signature import signature
 from verify.plan import LAYER_CASES, Plan
@@ -33,7 +34,7 @@ from verify.scoring import score
 from verify.settled import settling
 from verify.store import Store, code_version, file_digest, key_of, packages
 from verify.trial import Trial
-from verify.usercode import recording_files
+from verify.usercode import is_reference, recording_files
 
 
 @dataclass
@@ -103,7 +104,7 @@ def references(stage: Stage, graph: Artifact, source: Session) -> None:
 
         def of_source(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
             stage.taken.append(Watch())
-            with taking(stage.taken[-1]) if stage.sites else nullcontext():
+            with taking(stage.taken[-1]):
                 return source.run(prepare(candidate, case.inputs)), {}, {}
 
         def of_graph(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:

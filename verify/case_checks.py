@@ -22,11 +22,12 @@ def checked(case: Case, candidate: Candidate, graph: Signature, source: str) -> 
             raise UsageError(f"input {port.name!r} is missing", where, f"the graph wants {port}")
         if not port.dtype:
             raise UsageError(f"input {port.name!r} is not a tensor", where, "sequences and optionals cannot be fed yet")
-        value, spec = np.asarray(case.inputs[port.name]), candidate.inputs.get(port.name)
+        value = np.array(case.inputs[port.name])  # a copy: a generator may fill one buffer again and again
+        spec = candidate.inputs.get(port.name)
         _dtype(port, spec, value, where)
         _shape(port, spec, value, where)
         inputs[port.name] = value
-    expected = None if case.expected is None else {k: np.asarray(v) for k, v in case.expected.items()}
+    expected = None if case.expected is None else {k: np.array(v) for k, v in case.expected.items()}
     return Case(case.name, inputs, expected)
 
 

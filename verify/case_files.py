@@ -85,6 +85,19 @@ def _files(folder: Path, source: str) -> list[Path]:
     return files
 
 
+def files_of(candidate: Candidate, source: str) -> list[Path]:
+    """Every file that the cases of `source` are read from, [] for a function; raises UsageError if there is none."""
+    if is_reference(source):
+        return []
+    found: list[Path] = []
+    for path in _files(candidate.folder, source):
+        found += sorted(path.glob("*.pb")) if path.is_dir() else [path]
+        if path.suffix == ".txt":
+            named = (path.parent / word for word in path.read_text(encoding="utf-8", errors="replace").split())
+            found += [file for file in named if file.is_file()]
+    return found
+
+
 def _is_test_data(path: Path) -> bool:
     return path.is_dir() and any(path.glob("input_*.pb"))
 

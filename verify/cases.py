@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from verify.case_checks import checked, finite
-from verify.case_files import read
+from verify.case_files import files_of, read
 from verify.core import Artifact, Candidate, Case, Tensors, UsageError
 from verify.graphs.signature import signature
 from verify.inputs import laid_out, prepare, rknn_input_settings
+from verify.store import file_digest
 from verify.usercode import ignore, is_reference, note, resolve
 
 __all__ = [
     "digest_cases",
+    "digest_scored",
     "digest_tensors",
     "export_graph",
     "laid_out",
@@ -24,6 +26,11 @@ __all__ = [
     "same_file",
     "score_cases",
 ]
+
+
+#: Cases are held in memory, and so is what every role makes of each: a generator without end must not fill it (house
+#: choice, far above the tens that the fixtures need).
+MOST, LARGEST = 10_000, 4e9
 
 
 def load_cases(candidate: Candidate, graph: Artifact) -> list[Case]:
@@ -44,21 +51,27 @@ def load_calibration(candidate: Candidate, graph: Artifact) -> list[Case]:
 def _load(candidate: Candidate, source: str, graph: Artifact, what: str) -> list[Case]:
     ports = signature(graph.path)
     found: list[Case] = []
-    seen: set[str] = set()
-    for case in _named(read(candidate, source, ports), source):
-        if case.name in seen:
-            raise UsageError(f"two {what} are named {case.name!r}", source, "give each case a name of its own")
-        seen.add(case.name)
+    size = 0
+    for case in _named(read(candidate, source, ports), source, what):
         found.append(checked(case, candidate, ports, source))
+        size += sum(value.nbytes for value in found[-1].inputs.values())
+        if len(found) > MOST or size > LARGEST:
+            do = "give fewer; samples to score go to [accuracy] cases, which are taken one at a time"
+            raise UsageError(f"more than {MOST:,} {what} or {LARGEST / 1e9:g} GB of them", source, do)
     if not found:
         raise UsageError(f"no {what} there", source, "a verdict over nothing is no verdict; give at least one")
     return found
 
 
-def _named(cases: Iterable[Case], source: str) -> Iterator[Case]:
+def _named(cases: Iterable[Case], source: str, what: str) -> Iterator[Case]:
+    """The cases, each with a name that no other has: what was computed for one is found again by it."""
+    seen: set[str] = set()
     for case in cases:
         if not isinstance(case.name, str) or not case.name:
             raise UsageError(f"a case has the name {case.name!r}", source, "name it with text")
+        if case.name in seen:
+            raise UsageError(f"two {what} are named {case.name!r}", source, "give each a name of its own")
+        seen.add(case.name)
         yield case
 
 
@@ -73,11 +86,23 @@ def score_cases(candidate: Candidate, graph: Path | None = None) -> Iterator[Cas
         graph = candidate.folder / (candidate.variant.graph or candidate.graph)
     ports = signature(graph) if graph is not None else None
     empty = True
-    for case in _named(read(candidate, source, ports), source):
+    for case in _named(read(candidate, source, ports), source, "scored samples"):
         empty = False
         yield checked(case, candidate, ports, source) if ports else case
     if empty:
         raise UsageError("no scored cases there", source, "give at least one; some hundreds decide a margin of 0.01")
+
+
+def digest_scored(candidate: Candidate) -> dict[str, str]:
+    """The sha256 of every file that scored samples of their own are read from, by its name relative to the candidate.
+
+    {} for a function, whose files are seen when it opens them, and where the candidate's own cases are scored.
+    """
+    import os
+
+    declared = candidate.accuracy.cases if candidate.accuracy else ""
+    files = files_of(candidate, declared) if declared else []
+    return {os.path.relpath(path, candidate.folder): file_digest(path) for path in files}
 
 
 def digest_tensors(tensors: Tensors) -> bytes:

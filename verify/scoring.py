@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from verify.core import Accuracy, Array, Candidate, Case, NotComparable, Tensors
+from verify.core import Accuracy, Candidate, Case, NotComparable, Tensors, UsageError
 from verify.protocols import Score, Session
 from verify.scores.sequential import decided
 from verify.settled import Settle, as_they_are
@@ -25,10 +25,32 @@ def scorer(candidate: Candidate) -> Score:
     return found
 
 
-def _by_name(result: float | Mapping[str, float] | Array) -> dict[str, float]:
-    if isinstance(result, Mapping):
-        return {name: float(value) for name, value in result.items()}
-    return {"score": float(np.mean(result))}
+#: By how much a score may be beyond [0, 1]: float32's rounding of a cosine, for one.
+SLACK = 1e-6
+#: Samples after which an undecided margin stays so: a generator may have no end (house choice; a margin of 0.001 needs
+#: 3,000 where nothing differs).
+MOST = 100_000
+
+
+def rated(function: Score, name: str, case: Case, expected: Tensors, outputs: Tensors) -> dict[str, float]:
+    """What the score `name` gives these outputs, by name; NaN and infinities are left for `losses` to count.
+
+    It gets copies, as it may sort or normalise in place. Raises UsageError for what is no number, or beyond [0, 1].
+    """
+    result = function(*({k: np.array(v) for k, v in held.items()} for held in (expected, outputs)))
+    where = f"score {name}, sample {case.name}"
+    do = "return a number within [0, 1], higher is better, or several by name"
+    try:
+        held = result if isinstance(result, Mapping) else {"score": np.mean(result)}
+        found = {str(key): float(value) for key, value in held.items()}
+    except (TypeError, ValueError):
+        raise UsageError(f"gave {result!r:.60}, which is no number", where, do) from None
+    for key, value in found.items():
+        if math.isfinite(value) and not -SLACK <= value <= 1 + SLACK:
+            raise UsageError(f"{key} = {value:g} is beyond [0, 1]", where, do)
+    if not found:
+        raise UsageError("gave no number at all", where, do)
+    return found
 
 
 def losses(source: Sequence[float], candidate: Sequence[float]) -> list[float]:
@@ -52,7 +74,7 @@ def distances(wanted: Tensors, got: Tensors) -> dict[str, float]:
             raise NotComparable(f"output {name} did not come back", "scored sample")
         if got[name].shape != value.shape:
             raise NotComparable(f"output {name}: shape {value.shape} vs {got[name].shape}", "scored sample")
-        if value.dtype.kind not in "fiub":
+        if value.dtype.kind not in "fiub" or not value.size:
             continue
         if value.dtype.kind == "b" or (value.dtype.kind in "iu" and value.dtype.itemsize >= WIDE):
             out["relative_error"] = max(out["relative_error"], float(np.mean(value != got[name])))
@@ -95,8 +117,8 @@ def score(
             distance.setdefault(key, []).append(value)
         expected = case.expected if case.expected is not None else wanted
         ours, theirs = (
-            _by_name(function(expected, wanted)),
-            _by_name(function(expected, fair if declared.score == "agreement" else got)),
+            rated(function, declared.score, case, expected, outputs)
+            for outputs in (wanted, fair if declared.score == "agreement" else got)
         )
         for name in ours.keys() | theirs.keys():
             first, second = pairs.setdefault(name, ([], []))
@@ -106,6 +128,8 @@ def score(
         progress.count(count, None, f"scoring {role}")
         if count % declared.batch == 0 and _settled(pairs, declared):
             exhausted = False
+            break
+        if count >= MOST:
             break
     frozen = {name: (tuple(a), tuple(b)) for name, (a, b) in pairs.items()}
     return Scored(role, frozen, {k: tuple(v) for k, v in distance.items()}, exhausted, evidence)

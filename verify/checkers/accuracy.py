@@ -12,7 +12,10 @@ from verify.trial import Trial
 
 
 class Accuracy:
-    """Mean loss (source's score minus candidate's, within [-1, 1]) with an anytime-valid interval, per score."""
+    """Mean loss (source's score minus candidate's, within [-1, 1]) with an anytime-valid interval, per score.
+
+    Where the source scores no more than the margin, no candidate could lose that much: then the interval is open.
+    """
 
     name, tier = "accuracy", Tier.END_TO_END
 
@@ -32,7 +35,10 @@ class Accuracy:
                 interval = bounds(lost, declared.alpha)
                 means = sum(source) / len(source), sum(candidate) / len(candidate)
                 note = f"source {means[0]:.4f}, {leg.candidate} {means[1]:.4f}, {len(lost)} samples"
-                if interval[0] <= declared.margin < interval[1]:
+                if means[0] <= declared.margin:
+                    interval = interval[0], 1.0
+                    note += "; the source itself scores no more than the margin, so that much cannot be lost"
+                elif interval[0] <= declared.margin < interval[1]:
                     note += f"; not decided, n needed: about {samples_needed(lost, declared.margin, declared.alpha):,}"
                 yield Measurement(
                     Where(metric, "", leg.name),
@@ -42,5 +48,5 @@ class Accuracy:
                     n=len(lost),
                     interval=interval,
                     note=note,
-                    null={"alpha": declared.alpha, "margin": declared.margin},
+                    null={"alpha": declared.alpha, "margin": declared.margin, "source": means[0]},
                 )
