@@ -46,14 +46,12 @@ class Watch:
     def note(self, name: str, tensor: Any, value: Any) -> None:
         """Called whenever a tensor hands a value to Python."""
         place = _place()
-        if place is None:
-            return
+        if place is None or linecache.getline(*place).lstrip().startswith("assert "):
+            return  # after an assertion there is no other way: it ends the run
         import torch
 
         if torch._C._get_tracing_state() is None:
             self.seen.setdefault(place, []).append(value)
-            return
-        if linecache.getline(*place).lstrip().startswith("assert "):  # the way not taken ends the run
             return
         site = Site(*place, name == "__bool__", _of_data(tensor))
         known = self.sites.get(place)
@@ -73,6 +71,21 @@ def frozen(sites: Sequence[Site], taken: Sequence[Watch]) -> tuple[Frozen, ...]:
     """What the source did, case by case, at each place where the exporter took a value."""
     ways = ({tuple(watch.seen.get((s.path, s.line), ())) for watch in taken} for s in sites)
     return tuple(Frozen(site, len(way) > 1) for site, way in zip(sites, ways, strict=True))
+
+
+def decided(taken: Sequence[Watch]) -> list[str]:
+    """A note on where the source itself, untraced, decides on data and all cases go one way: for a graph from a file.
+
+    Only a note: whether the exporter froze it cannot be told from the file, and buffers decide like data here.
+    """
+    places = dict.fromkeys(place for watch in taken for place in watch.seen)
+    alone = [p for p in places if len({tuple(watch.seen.get(p, ())) for watch in taken}) == 1]
+    if not alone:
+        return []
+    named = [str(Site(*place, True, True)) for place in alone[:SHOWN]]
+    more = f" and {len(alone) - SHOWN} more places" if len(alone) > SHOWN else ""
+    what = "one branch covered: the source decides on values, and every case goes the same way"
+    return [f"{what}, at {', '.join(named)}{more}; an exporter may have frozen that"]
 
 
 def of_export(watch: Watch, caught: Sequence[Any]) -> tuple[list[Site], list[str]]:

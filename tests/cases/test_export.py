@@ -62,6 +62,26 @@ def test_what_follows_from_fixed_shapes_is_a_note(tmp_path, condition):
     assert outcome(verdict, "source~graph") is Outcome.PASSED
 
 
+@pytest.mark.parametrize(
+    ("condition", "other", "told"),
+    [
+        ("x.sum() > 0", RAMP, True),
+        ("x.sum() > 0", "-np.ones((1, 4), np.float32)", False),
+        ("x.shape[1] > 3", RAMP, False),
+    ],
+)
+def test_a_graph_from_a_file_has_the_sources_own_branch_noted(tmp_path, condition, other, told):
+    build = branch(condition, other)
+    checked(
+        tmp_path,
+        TORCH,
+        build
+        + "\nsaved = export\ndef export(path):\n    saved(path)\n    saved(__file__.replace('build.py', 'm.onnx'))\n",
+    )
+    verdict = checked(tmp_path, TORCH.replace("build.py:export", "m.onnx"), build)
+    assert any("one branch covered" in note for note in verdict.notes) == told
+
+
 BATCH = """
 import torch
 
