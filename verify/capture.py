@@ -16,6 +16,7 @@ from verify.backends.source import SourceBackend
 from verify.cases import (
     digest_cases,
     digest_scored,
+    digest_scored,
     laid_out,
     load_calibration,
     load_cases,
@@ -115,8 +116,6 @@ def references(stage: Stage, graph: Artifact, source: Session) -> None:
         if evidence == "replay":
             stage.notes.append("the source model is not here: its outputs are those that were recorded with the bundle")
         stage.recordings["source"] = record(stage, "source", of_source, evidence)
-        if not is_reference(candidate.variant.graph or candidate.graph):
-            stage.notes += decided(stage.taken)
         stage.recordings["graph"] = record(stage, "graph", of_graph, "reference")
     if indexed or (stage.plan.layers and candidate.variant.builder == "rknn"):
         some = len(stage.cases) if indexed else LAYER_CASES
@@ -153,6 +152,7 @@ def capture_key(stage: Stage, graph: Artifact, calibration: Sequence[Case]) -> s
             "accuracy": asdict(candidate.accuracy) if candidate.accuracy else None,
             "calibration": digest_cases(calibration) if calibration else "",
             "cases": digest_cases(stage.cases),
+            "scored": digest_scored(candidate),
             "source": fingerprint(stage.recordings["source"]),
             "layers": stage.plan.layers,
             "toolkit": builder.environment(candidate) if builder else {},

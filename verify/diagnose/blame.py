@@ -130,6 +130,8 @@ def advice(m: Measurement, run: Run) -> str:
     if m.metric == "dead_blocks" and "the block from" not in m.note:
         return ADVICE["layers"]
     if m.checker == "accuracy" and m.interval and m.interval[0] <= m.null.get("margin", 0.0):
+        if m.null.get("source", 1.0) <= m.null.get("margin", 0.0):
+            return "look at score and labels: higher must be better, and the source model must do well by it"
         return "give more scored cases; too few decide this margin"
     own = f"see what {m.checker} measures; its limit is the policy's: [limit.{m.checker}] {m.metric} = ..."
     return ADVICE.get(m.checker, own)
