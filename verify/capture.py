@@ -16,7 +16,6 @@ from verify.backends.source import SourceBackend
 from verify.cases import (
     digest_cases,
     digest_scored,
-    digest_scored,
     laid_out,
     load_calibration,
     load_cases,
@@ -116,6 +115,8 @@ def references(stage: Stage, graph: Artifact, source: Session) -> None:
         if evidence == "replay":
             stage.notes.append("the source model is not here: its outputs are those that were recorded with the bundle")
         stage.recordings["source"] = record(stage, "source", of_source, evidence)
+        if not is_reference(candidate.variant.graph or candidate.graph):
+            stage.notes += decided(stage.taken)
         stage.recordings["graph"] = record(stage, "graph", of_graph, "reference")
     if indexed or (stage.plan.layers and candidate.variant.builder == "rknn"):
         some = len(stage.cases) if indexed else LAYER_CASES
