@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verify.core import UsageError
+from verify.streams import abandon, open_all
 
 if TYPE_CHECKING:
     from verify.verdict import Verdict
@@ -106,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (design, section 5)."""
+    open_all()
     parser = _parser()
     options = parser.parse_args(argv)
     if options.version:
@@ -118,7 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("npu-verify: no command; npu-verify --help lists them", file=sys.stderr)
         return USAGE
     try:
-        return COMMANDS[options.command](options)
+        code = COMMANDS[options.command](options)
+        sys.stdout.flush()
+        return code
     except UsageError as error:
         print("npu-verify: " + " ".join(str(error).split()), file=sys.stderr)
         return USAGE
@@ -132,8 +136,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("npu-verify: interrupted; nothing was left behind", file=sys.stderr)
         return 130  # the shell's own code for SIGINT
     except BrokenPipeError:  # the reader of a pipe went away; nothing more to say, but a refusal must not become a 0
+        abandon(1)
         sys.stderr.close()
         return 141  # the shell's own code for SIGPIPE
+    except OSError as error:  # a full disk, a limit, a file that went away: no verdict, and no other word for it
+        where = f"{error.filename}: " if error.filename else ""
+        try:
+            sys.stdout.flush()
+        except OSError:
+            abandon(1)
+        do = "free some space, or name another place with --cache, --run or --out"
+        print(f"npu-verify: {where}{error.strerror or error}; {do}", file=sys.stderr)
+        return USAGE
+    except SystemExit as error:  # of a plugin: its 0 is no verdict
+        print(
+            f"npu-verify: something asked to exit ({error.code}) before there was a verdict; mend it", file=sys.stderr
+        )
+        return USAGE
 
 
 def _write(text: str, to: str | Path) -> None:

@@ -1,0 +1,30 @@
+"""Standard streams that may be closed, full, or unable to say a character."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def open_all() -> None:
+    """Give streams that the caller closed to the null device, and let no character of a name stop a verdict.
+
+    Otherwise the next file that is opened takes number 1 or 2, and whatever a C library prints ends up in it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115 for good
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def abandon(number: int) -> None:
+    """Send what is still to be written to a descriptor nowhere: nobody can read it, and it must not fail again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, number)
+    os.close(nowhere)
