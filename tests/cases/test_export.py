@@ -38,7 +38,7 @@ def test_a_frozen_branch_fails_where_a_case_takes_the_other_way(tmp_path):
     assert outcome(verdict, "source~graph") is Outcome.FAILED and verdict.blame == ("export",)
     assert {f.case for f in failing(verdict, "parity")} == {"other"}
     assert "9 apart" in failing(verdict, "parity")[0].message
-    assert any("froze" in note and "if x.sum() > 0" in note for note in verdict.notes)
+    assert "froze" in verdict.next_steps[0] and "if x.sum() > 0" in verdict.next_steps[0]
 
 
 def test_a_frozen_branch_that_every_case_takes_is_no_full_pass(tmp_path):
@@ -104,7 +104,7 @@ def test_a_baked_batch_is_a_wrong_shape_and_no_number_is_formed(tmp_path):
     verdict = checked(tmp_path, TORCH, "BATCHES = 1, 2" + BATCH)
     assert leg(verdict, "source~graph").reason == "output y: shape (2,) vs (1,)" and verdict.blame == ("export",)
     assert not failing(verdict, "parity") and outcome(verdict, "graph~device") is Outcome.PASSED
-    assert any("int(x.shape[0])" in note for note in verdict.notes)
+    assert "int(x.shape[0])" in verdict.next_steps[0]
 
 
 def test_a_baked_batch_of_which_the_cases_show_one_size_is_no_full_pass(tmp_path):

@@ -35,6 +35,7 @@ def multiplied(tmp_path, fault: str, precision: str = "fp16"):
 def test_a_scale_with_cosine_1_fails_at_any_precision_and_is_named(tmp_path, precision):
     verdict = multiplied(tmp_path, "y *= np.float32(1.25)", precision)
     assert outcome(verdict, "graph~device") is Outcome.FAILED
+    assert "precision" not in verdict.blame
     (found, *_) = (f for f in failing(verdict, "layers") if f.metric == "factor")
     assert "about 1.25 times the reference" in found.message and found.value == pytest.approx(0.25, abs=1e-6)
 

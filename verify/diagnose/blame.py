@@ -35,7 +35,7 @@ def blame(tiers: Mapping[Tier, TierVerdict], judged: Sequence[Judged], run: Run)
     if simulator or (device and not _has(run, "graph~simulator")):
         if any(m.checker in ("structure", "coverage") for m in bad) or (failed & set(run.broken)):
             return ("compiler",) if run.environment.get("builder", "built") else ("undetermined",)
-        if quantised:
+        if quantised and not any(m.metric == "factor" for m in bad):
             return ("quantiser", "precision") if chosen else ("precision", "quantiser")
         if any(m.checker == "finite" and "65504" in m.note for m in bad) or grown(judged):
             return ("precision",)
@@ -106,6 +106,8 @@ ADVICE = {
 }
 
 
+#: How notes on what an export lost begin (verify.frozen).
+TOLD = ("the exporter froze", "the exporter baked")
 OTHERWISE = "the source is right: export otherwise (a later opset, smaller operators) or update onnxruntime"
 FED = "input {name}: {how}; apply layout, mean and std in one place, as candidate.toml says in [input.{name}]"
 EXPORTED = {
@@ -144,6 +146,8 @@ def next_steps(verdict: Verdict, judged: Sequence[Judged], run: Run) -> tuple[st
     if verdict.outcome is Outcome.FAILED:
         first = verdict.first_divergent
         steps += [FED.format(name=name, how=how) for name, how in dict(run.misfed).values()][:1]
+        if "export" in verdict.blame:
+            steps += [f"{note}; keep it in the graph" for note in run.notes if note.startswith(TOLD)]
         if run.misfed and "input" in verdict.blame:
             pass
         elif first and verdict.blame == ("precision",) and grown(judged):
