@@ -95,6 +95,17 @@ def test_the_candidates_load(tmp_path):
         assert Candidate.load(tmp_path / "candidate.toml", variant).model == "detector"
 
 
+@pytest.mark.parametrize("command, variant, exit", [("check", "fp16", 0), ("gate", "mine", 0)])
+def test_the_build_and_the_runner_work_with_the_candidate(tmp_path, command, variant, exit):
+    for kind, name in (("candidate", "candidate.toml"), ("build", "build.py"), ("runner", "runner.py")):
+        (text,) = blocks(kind)
+        (tmp_path / name).write_text(text)
+    argv = ["npu-verify", command, "candidate.toml", "--variant", variant, "--quiet"]
+    held = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=240)
+    assert held.returncode == exit, held.stdout + held.stderr
+    assert "FAILED" not in held.stdout and "accuracy" not in held.stdout, held.stdout  # nothing denied, nor left open
+
+
 def test_every_key_is_documented():
     from verify import candidate, variants
 
