@@ -206,3 +206,32 @@ def test_judge_one_ranks_nan_and_zero_limits_as_the_furthest() -> None:
         made.measured("finite", "source~graph", "nonfinite", 1),
     ):
         assert judge_one(m, made.passed(), Policy(), TODAY).closeness == math.inf
+
+
+def test_a_policy_that_leaves_a_checker_out_is_seen_in_the_report() -> None:
+    verdict, _ = outcomes(made.passed(), Policy("lax", require=tuple(name for name in REQUIRED if name != "finite")))
+    assert verdict.passed and verdict.notes[0].startswith("the policy lax leaves out finite: ")
+    assert judge(made.passed(), Policy()).notes == made.passed().notes
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda held: held["measurements"][-3].update(interval=[1.0]),
+        lambda held: held["measurements"][-3].update(interval=[1.0, -1.0]),
+        lambda held: held["measurements"][0].update(checker=["structure"]),
+        lambda held: held["measurements"][0]["where"].update(leg=["source~graph"]),
+        lambda held: held["legs"][0].update(evidence=7),
+        lambda held: held.update(candidate={}),
+        lambda held: held.update(candidate="minilm"),
+        lambda held: held.update(precision=["fp32"]),
+        lambda held: held.update(broken=[1]),
+        lambda held: held.update(crashed=["layers"]),
+    ],
+)
+def test_a_run_that_somebody_wrote_wrongly_is_refused_in_words(spoil) -> None:
+    held = json.loads(json.dumps(_plain(to_document(made.passed()))))
+    assert judge(from_document(held), Policy(), TODAY).passed
+    spoil(held)
+    with pytest.raises(UsageError, match="not a stored run"):
+        judge(from_document(held), Policy(), TODAY)

@@ -75,13 +75,31 @@ def _run(document: Mapping[str, Any]) -> Run:
     fields["budgets"] = {metric: float(value) for metric, value in document["budgets"].items()}
     fields["misfed"] = {leg: (name, how) for leg, (name, how) in document.get("misfed", {}).items()}
     fields["ran"] = {checker: tuple(held) for checker, held in document["ran"].items()}
+    _texts(fields, "precision", "referee", "command", "folder")
+    named = {name: document["candidate"][name] for name in ("model", "variant", "target")}
+    _texts(named, *named)
+    for leg in document["legs"]:
+        _texts(leg, "name", "evidence", "missing", "do", "log")
+    for held in (fields["crashed"], fields["broken"]):
+        _texts(held, *held)
     return Run(**{**fields, "legs": legs, "measurements": measurements})
+
+
+def _texts(held: Mapping[str, Any], *names: str) -> None:
+    """Raise TypeError where one of these is not text: a file that somebody wrote may hold anything."""
+    for name in names:
+        if not isinstance(held.get(name, ""), str):
+            raise TypeError(f"{name} = {held[name]!r:.40} is not text")
 
 
 def _measurement(item: Mapping[str, Any]) -> Measurement:
     interval = tuple(float(v) for v in item["interval"]) if item["interval"] else None
     tier = Tier(item["tier"]) if item["tier"] else None
     value = float(item["value"])  # NaN and infinities are stored as text
+    if interval and (len(interval) != 2 or interval[0] > interval[1]):
+        raise ValueError(f"{interval} is no interval")
+    _texts(item, "metric", "checker", "unit", "grain", "note")
+    _texts(item["where"], *item["where"])
     return Measurement(**{**item, "where": Where(**item["where"]), "interval": interval, "tier": tier, "value": value})
 
 
@@ -157,6 +175,8 @@ def judge(run: Run, policy: Policy, today: datetime.date | None = None) -> Verdi
     first = first_divergent(judged, run)
     used = {w.finding for w in policy.waivers if any(f.id == w.finding for f in findings)}
     notes = list(run.notes)
+    if left := [name for name in REQUIRED if name not in policy.require]:
+        notes.insert(0, f"the policy {policy.name} leaves out {', '.join(left)}: what they deny is not looked for")
     notes += [f"waiver for {w.finding} is stale: nothing to waive" for w in policy.waivers if w.finding not in used]
     notes += [f"waiver for {w.finding} ended on {w.until}" for w in policy.waivers if w.until < today]
     verdict = Verdict(
