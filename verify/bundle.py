@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from verify import schemas
-from verify.core import UsageError
+from verify.core import Measurement, UsageError
 from verify.store import file_digest
 
 MANIFEST = "bundle.json"
@@ -48,6 +48,16 @@ def checked(folder: Path) -> None:
     """Raise UsageError when `folder` is a bundle that is not as it was packed; any other folder is fine."""
     if (folder / MANIFEST).exists():
         load(folder)
+
+
+def exported(folder: Path) -> tuple[Measurement, ...]:
+    """What the packed run says that its export had frozen, () for what is no bundle: a bundle cannot export again."""
+    if not (folder / MANIFEST).exists():
+        return ()
+    from verify.judge import from_document
+
+    held = from_document(schemas.read(folder / "run.json", "run")).measurements
+    return tuple(m for m in held if m.metric in ("frozen_branches", "baked_shapes"))
 
 
 def _files(folder: Path) -> list[str]:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.cases.kit import TORCH, checked, failing, leg, outcome
+from verify.candidate import load
 from verify.core import Outcome
+from verify.gating import examine
+from verify.pack import pack
+from verify.reports.progress import quiet
+from verify.store import Store
 
 BRANCH = """
 import torch
@@ -80,6 +85,15 @@ def test_a_graph_from_a_file_has_the_sources_own_branch_noted(tmp_path, conditio
     )
     verdict = checked(tmp_path, TORCH.replace("build.py:export", "m.onnx"), build)
     assert any("one branch covered" in note for note in verdict.notes) == told
+
+
+def test_a_bundle_remembers_what_its_export_froze(tmp_path):
+    (tmp_path / "made").mkdir()
+    checked(tmp_path / "made", TORCH, branch("x.sum() > 0", RAMP))
+    pack(load(tmp_path / "made" / "candidate.toml"), tmp_path / "bundle", Store(tmp_path / "store"), quiet())
+    verdict = examine(load(tmp_path / "bundle" / "candidate.toml"), store=Store(tmp_path / "other"))
+    assert outcome(verdict, "source~graph") is Outcome.INCONCLUSIVE
+    assert "froze a branch" in leg(verdict, "source~graph").reason
 
 
 BATCH = """

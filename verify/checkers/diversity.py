@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
+from verify.bundle import exported
 from verify.core import Array, Candidate, Measurement, RunSpec, Tier, Where, runs
 from verify.frozen import Frozen
 from verify.trial import Trial
@@ -53,6 +54,7 @@ class Diversity:
 
     def _export(self, trial: Trial) -> Iterator[Measurement]:
         """What is not decided by the cases has an interval that begins at 0: it may do no harm."""
+        yield from exported(trial.candidate.folder)
         found: tuple[Frozen, ...] = trial.facts.get("frozen", ())
         where, data = Where("exported graph", "", EXPORT), [f for f in found if f.site.data]
         if data:
