@@ -157,7 +157,9 @@ def test_a_score_in_code_stays_behind_and_that_is_said(candidate_toml, tmp_path)
     held = load(out / "candidate.toml")
     assert held.accuracy.score == "agreement" and held.accuracy.cases == "scored/*.npz"
     assert not any(name.startswith("expected.") for name in np.load(out / "scored" / "case0.npz").files)
-    assert check(held, store=Store(tmp_path / "elsewhere"), run=tmp_path / "run").outcome is Outcome.PASSED
+    verdict = check(held, store=Store(tmp_path / "elsewhere"), run=tmp_path / "run")
+    assert verdict.outcome is Outcome.PASSED
+    assert any(note.startswith("not in the bundle: the score build.py:score") for note in verdict.notes)
 
 
 def test_an_artefact_of_ones_own_goes_along(candidate_toml, tmp_path) -> None:

@@ -60,6 +60,14 @@ def exported(folder: Path) -> tuple[Measurement, ...]:
     return tuple(m for m in held if m.metric in ("frozen_branches", "baked_shapes"))
 
 
+def left_out(folder: Path) -> list[str]:
+    """What a check here cannot do as the packed candidate declares it, [] for what is no bundle: its own score."""
+    if not (folder / MANIFEST).exists():
+        return []
+    notes = schemas.read(folder / MANIFEST, "bundle").get("notes", ())
+    return [str(note) for note in notes if str(note).startswith("the score ")]
+
+
 def _files(folder: Path) -> list[str]:
     """Every file below, relative, in order; raises UsageError for a link, which could lead out of the bundle."""
     out = []

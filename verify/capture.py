@@ -13,6 +13,7 @@ import numpy as np
 
 from verify.backends.graph import GraphBackend
 from verify.backends.source import SourceBackend
+from verify.bundle import left_out
 from verify.cases import (
     digest_cases,
     digest_scored,
@@ -114,6 +115,7 @@ def references(stage: Stage, graph: Artifact, source: Session) -> None:
         evidence = getattr(source, "evidence", "reference")
         if evidence == "replay":
             stage.notes.append("the source model is not here: its outputs are those that were recorded with the bundle")
+            stage.notes += [f"not in the bundle: {note}" for note in left_out(candidate.folder)]
         stage.recordings["source"] = record(stage, "source", of_source, evidence)
         if not is_reference(candidate.variant.graph or candidate.graph):
             stage.notes += decided(stage.taken)
