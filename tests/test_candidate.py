@@ -19,6 +19,7 @@ FULL = (
     + """
 traits = ["stateful"]
 depends = ["data/*.txt"]
+batch_axis = 1
 time_limit = 30
 [input.x]
 layout = "nhwc"
@@ -61,7 +62,7 @@ def test_everything_that_may_be_declared_arrives(tmp_path):
     assert held.name == "det:int8@rk3588"
     assert (held.source, held.graph, held.cases) == ("build.py:source", "model.onnx", "build.py:cases")
     assert held.folder == tmp_path and held.traits == {"stateful"} and held.depends == ("data/*.txt",)
-    assert held.time_limit == 30 and held.budgets == {"departures": 1}
+    assert held.batch_axis == 1 and held.time_limit == 30 and held.budgets == {"departures": 1}
     wanted = InputSpec("x", "nhwc", (1.0, 2.5, 3.0), (1.0, 1.0, 1.0), "bgr", (1, 8, 8, 3))
     assert held.inputs == {"x": wanted}
     assert held.accuracy is not None and held.accuracy.margin == 0.01 and held.accuracy.batch == 10
@@ -120,6 +121,7 @@ BAD = {
     "a margin beyond 1": (HEAD + V + "[accuracy]\nmargin = 1.5", "out of range"),
     "a batch of none": (HEAD + V + "[accuracy]\nbatch = 0", "out of range"),
     "an interpreter that is not there": (HEAD + V + '[toolkit]\npython = "./nothing/python"', "no interpreter"),
+    "a negative batch axis": ("batch_axis = -2\n" + HEAD + V, "batch_axis"),
     "a time limit of zero": ("time_limit = 0\n" + HEAD + V, "time_limit"),
 }
 

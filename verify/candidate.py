@@ -15,7 +15,7 @@ from verify.variants import VARIANT, read_variant
 
 __all__ = ["ACCURACY", "INPUT", "TABLES", "TOP", "VARIANT", "load", "names"]
 
-TOP = ("model", "target", "source", "graph", "cases", "traits", "depends", "time_limit")
+TOP = ("model", "target", "source", "graph", "cases", "traits", "depends", "batch_axis", "time_limit")
 TABLES = ("input", "accuracy", "toolkit", "budget", "variant")
 INPUT = ("layout", "mean", "std", "color", "shape")
 ACCURACY = ("score", "margin", "cases", "batch", "alpha")
@@ -53,8 +53,18 @@ def load(path: str | Path, variant: str | None = None) -> Candidate:
         python=_python(value(toolkit, "python", str, "", f"{where}, [toolkit]"), path.parent, f"{where}, [toolkit]"),
         budgets=_budget(_table(document, "budget", where), f"{where}, [budget]"),
         depends=texts(document, "depends", where),
+        batch_axis=_batch_axis(document, where),
         time_limit=limit,
     )
+
+
+def _batch_axis(document: Mapping[str, Any], where: str) -> int | None:
+    if document.get("batch_axis") is False:
+        return -1
+    axis: int | None = value(document, "batch_axis", int, None, where)
+    if axis is not None and axis < 0:
+        raise UsageError(f"batch_axis = {axis}", where, "count from 0, or write false where there is no batch")
+    return axis
 
 
 def names(path: str | Path) -> list[str]:

@@ -147,6 +147,7 @@ class Candidate:
     python: str = ""
     budgets: Mapping[str, float] = field(default_factory=dict)
     depends: tuple[str, ...] = ()
+    batch_axis: int | None = None  # None: the first axis where an input has its extent; negative: there is no batch
     time_limit: float = 600.0  # seconds for one step of a build; the slowest honest one seen took 60 (rknn, 24 layers)
 
     @property

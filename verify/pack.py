@@ -193,6 +193,7 @@ def _declaration(candidate: Candidate, folder: Path, counts: Mapping[str, int]) 
         "cases": "cases/*.npz",
         "time_limit": candidate.time_limit,
         "traits": sorted(candidate.traits) or None,
+        "batch_axis": False if candidate.batch_axis == -1 else candidate.batch_axis,
     }
     parts = ["# Packed by npu-verify; bundle.json holds the digest of every file here.\n", table("", held)]
     for name, spec in candidate.inputs.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,19 @@ def test_a_wrong_batch_slot_stands_out() -> None:
     assert each == [pytest.approx(0.5, rel=1e-3)]
     worse = {m.where.part: m.value for m in found(Layers(), given, "slot_outlier")}
     assert worse["slot 1"] > 10 and worse["slot 0"] <= 10 and worse["slot 2"] <= 10
+
+
+@pytest.mark.parametrize(("axis", "slots"), [(1, {"slot 0", "slot 1", "slot 2"}), (None, set()), (-1, set())])
+def test_a_declared_batch_axis_is_where_slots_lie(axis: int | None, slots: set[str]) -> None:
+    info = graph(Node("relu", "Relu", ("x",), ("y",)), x=(2, 3, 4))
+    wanted = noise(5, 3, 4)
+    got = wanted.copy()
+    got[:, 1] *= np.float32(0.5)
+    given = trial(info, graph=[{"y": wanted}], device=[{"y": got}])
+    given = replace(given, candidate=replace(given.candidate, batch_axis=axis))
+    worse = {m.where.part: m.value for m in found(Layers(), given, "slot_outlier")}
+    assert set(worse) == slots
+    assert not slots or (worse["slot 1"] > 10 and worse["slot 0"] <= 10)
 
 
 def test_one_of_two_slots_may_stand_out_and_noise_does_not() -> None:

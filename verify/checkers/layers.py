@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from verify.core import Array, Candidate, Measurement, NotComparable, RunSpec, Tier, Where, runs
 from verify.graphs.info import LAYOUT
@@ -14,14 +16,20 @@ from verify.trial import Trial
 MANY = 64
 
 
-def _batched(trial: Trial, wanted: Array) -> bool:
-    """Whether the first axis is a batch: more than one slot, and an input has that extent or does not fix its own."""
-    if wanted.ndim < 2 or not 1 < wanted.shape[0] <= SLOTS:
-        return False
-    firsts: list[tuple[int | None, ...]] = [trial.graph.shapes.get(name, (None,))[:1] for name in trial.graph.inputs]
+def _batched(trial: Trial, wanted: Array) -> int | None:
+    """The batch axis: the declared one, or the first; None unless an input has its extent, or leaves it open."""
+    axis = trial.candidate.batch_axis or 0
+    if axis < 0 or wanted.ndim < 2 or axis >= wanted.ndim or not 1 < wanted.shape[axis] <= SLOTS:
+        return None
+    extents = [_extent(trial.graph.shapes.get(name, (None,) * (axis + 1)), axis) for name in trial.graph.inputs]
     for recording in trial.recordings.get("graph", ())[:1]:
-        firsts += [value.shape[:1] for value in recording.integrity.get("inputs", {}).values()]
-    return any(first in ((None,), wanted.shape[:1]) for first in firsts)
+        extents += [_extent(value.shape, axis) for value in recording.integrity.get("inputs", {}).values()]
+    return axis if None in extents or wanted.shape[axis] in extents else None
+
+
+def _extent(shape: Sequence[int | None], axis: int) -> int | None:
+    """The extent of an axis, None where it is open; 0 where there is no such axis."""
+    return shape[axis] if axis < len(shape) else 0
 
 
 class Layers:
@@ -51,8 +59,9 @@ class Layers:
                     yield self._whole(where, wanted, got)
                 try:
                     yield from self._output(where, wanted, got)
-                    if _batched(trial, wanted):
-                        yield from self._slots(where, wanted, got)
+                    axis = _batched(trial, wanted)
+                    if axis is not None:
+                        yield from self._slots(where, np.moveaxis(wanted, axis, 0), np.moveaxis(got, axis, 0))
                 except NotComparable as error:  # said of two arrays, which know no leg
                     raise NotComparable(error.what, f"{leg.name}, output {where.tensor}", error.do) from None
         scales = trial.build.scales if trial.build else {}
