@@ -161,3 +161,19 @@ def test_what_is_no_model_is_refused(tmp_path, content):
     with pytest.raises(UsageError):
         init(tmp_path / "m.onnx", tmp_path / "out", "rk3588")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ['q"uote', "new\nline", "\x01\x7f", "\U0001f600 é", "a.b/c:0", "back\\slash", "file"])
+def test_inputs_and_outputs_of_any_name_give_a_candidate_that_gates(tmp_path, name):
+    from verify.gating import gate
+    from verify.store import Store
+
+    save(
+        tmp_path / "m.onnx",
+        [helper.make_node("Relu", [name], [name + "'"])],
+        [(name, FLOAT, [1, 4])],
+        [(name + "'", FLOAT, None)],
+    )
+    init(tmp_path / "m.onnx", tmp_path / "out", "rk3588")
+    verdict = gate(load(tmp_path / "out" / "candidate.toml", "cpu-fused"), store=Store(tmp_path / "store"))
+    assert verdict.passed and str(verdict)

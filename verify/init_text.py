@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 
 from verify.graphs.signature import Port, Signature
 from verify.targets import PRECISIONS
+from verify.toml_out import key, string
 
 
 def document(
     model: str, path: str, target: str, graph: Signature, shapes: Mapping[str, tuple[int, ...]], trouble: str
 ) -> str:
     """A commented candidate.toml; `path` is the ONNX file relative to it, `trouble` what ails the random inputs."""
-    quoted = json.dumps(path)
+    quoted = string(path)
     lines = [
         "# Written by npu-verify init. Inputs and outputs, as the graph declares them:",
-        *(f"#   input  {port}" for port in graph.inputs),
-        *(f"#   output {port}" for port in graph.outputs),
-        f"model = {json.dumps(model)}",
-        f"target = {json.dumps(target)}",
+        *(f"#   input  {_comment(str(port))}" for port in graph.inputs),
+        *(f"#   output {_comment(str(port))}" for port in graph.outputs),
+        f"model = {string(model)}",
+        f"target = {string(target)}",
         "# Source and graph are the same file, so tier 1 (does the graph match the source?) proves nothing yet.",
         '# Name what the graph was exported from: source = "build.py:source", a function that returns a torch module',
         "# (in eval mode), a callable on dicts of arrays, or the path of another .onnx file.",
@@ -68,7 +67,7 @@ def samples(graph: Signature, shapes: Mapping[str, tuple[int, ...]], fill: str) 
 import numpy as np
 
 INPUTS = {{
-{"".join(f"    {json.dumps(name)}: {value!r},{chr(10)}" for name, value in held.items())}}}
+{"".join(f"    {name!r}: {value!r},{chr(10)}" for name, value in held.items())}}}
 
 
 def samples():
@@ -86,13 +85,14 @@ def samples():
 '''
 
 
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+def _comment(text: str) -> str:
+    """A name may hold what ends a line."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _input(port: Port, shape: tuple[int, ...]) -> list[str]:
-    lines = [f"[input.{_key(port.name)}]"]
-    symbols = [str(axis) for axis in port.shape or () if isinstance(axis, str)]
+    lines = [f"[input.{key(port.name)}]"]
+    symbols = [_comment(axis) for axis in port.shape or () if isinstance(axis, str)]
     if port.shape is None:
         lines.append("# The graph does not declare its shape; the cases hold a single number.")
     elif symbols:

@@ -35,7 +35,9 @@ class Lazy(Mapping[str, Array]):
 def _write(path: Path, tensors: Tensors) -> list[str]:
     path.parent.mkdir(parents=True, exist_ok=True)
     # names may hold characters that a zip member may not, so members are numbered and the names kept beside them
-    np.savez(path, **{f"a{i}": np.asarray(value) for i, value in enumerate(tensors.values())})
+    held = [np.asarray(value) for value in tensors.values()]
+    held = [value.astype(str) if value.dtype.kind == "O" else value for value in held]  # text; pickles are never read
+    np.savez(path, **{f"a{i}": value for i, value in enumerate(held)})
     return list(tensors)
 
 

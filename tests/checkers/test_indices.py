@@ -80,3 +80,17 @@ def test_values_of_topk_are_no_indices() -> None:
     assert list(Indices().check(made)) == []
     assert values(Parity(), made, "relative_l2")[0] > 0.1  # they are compared like any other output
     assert values(Layers(), made, "relative_l2")[0] > 0.1
+
+
+def test_indices_over_weights_are_compared_as_numbers(tmp_path):
+    """No run shows the values that they point at."""
+    from onnx import helper
+
+    from tests.small import FLOAT, INT64, save
+    from verify.graphs.info import read
+
+    nodes = [helper.make_node("ArgMax", ["w"], ["y"], axis=1), helper.make_node("Relu", ["x"], ["z"])]
+    nodes.append(helper.make_node("ArgMax", ["z"], ["i"], axis=1))
+    outputs = [("y", INT64, None), ("z", FLOAT, [1, 4]), ("i", INT64, None)]
+    held = read(save(tmp_path / "m.onnx", nodes, outputs=outputs, weights={"w": np.eye(2, dtype=np.float32)}))
+    assert held.indexed("y") is None and held.indexed("i") is not None

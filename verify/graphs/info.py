@@ -52,7 +52,12 @@ class GraphInfo:
         while node is not None and node.op in ("Cast", "Identity"):
             tensor = node.inputs[0]
             node = self.producer.get(tensor)
-        return node if node is not None and node.op in INDEX and node.outputs[-1] == tensor else None
+        known = node is not None and node.op in INDEX and node.outputs[-1] == tensor and self._recorded(node.inputs[0])
+        return node if known else None
+
+    def _recorded(self, tensor: str) -> bool:
+        """Whether a run of the graph shows these values: those of weights and constants it does not."""
+        return tensor in self.inputs or self.op(tensor) not in ("", "Constant")
 
     def blocks(self, tensor: str) -> tuple[int, tuple[tuple[str, int], ...]] | None:
         """The pieces (name, extent) that a Concat joined into `tensor`, and its axis; None for anything else.
