@@ -124,6 +124,21 @@ def test_every_key_of_the_report_is_documented():
     assert [f.name for f in (*fields(Verdict), *fields(Finding)) if f"`{f.name}`" not in text] == []
 
 
+def test_every_metric_and_its_limits_are_documented():
+    from verify.limits import LIMITS, limit
+
+    def cell(key, precision):
+        held = limit(*key, precision)
+        if held is None:
+            return "`margin`"
+        warns = " (warns)" if held.action == "warn" else ""
+        return "stated" if held.action == "report" else f"{held.value:g}{warns}"
+
+    rows = [re.split(r" *\| *", line)[1:-1] for line in (ROOT / "docs" / "metrics.md").read_text().splitlines()]
+    told = {(row[0].strip("`"), row[1].strip("`")): row[3:] for row in rows if len(row) == 6 and row[0][:1] == "`"}
+    assert told == {key: [cell(key, precision) for precision in ("fp32", "fp16", "w8a8")] for key in LIMITS}
+
+
 def test_the_policies_load(tmp_path):
     from verify import Policy
 
