@@ -62,6 +62,7 @@ def test_a_limit_makes_a_gate_of_a_warning_and_of_a_report(tmp_path) -> None:
         ("[limit.layers]\nrelative_l2 = 0.5", None),  # within w8a8's, looser than no precision's own "*"
         ("[limit.layers]\nrelative_l2 = { fp16 = 0.5 }", "0.5 is looser than the built-in limit.*waive"),
         ("[limit.layers]\nrelative_l3 = 0.5", "no metric 'relative_l3'.*did you mean 'relative_l2'"),
+        ("[limit.layers]\nrelative_l2 = { fp61 = 0.01 }", "unknown precision 'fp61'.*did you mean 'fp16'"),
         ("[limit.layers]\nrelative_l2 = nan", "nan is not a number"),
         ('[limit.layers]\nrelative_l2 = "x"', "'x' is not a number"),
         ("[limit.layers]\nrelative_l2 = true", "True is not a number"),

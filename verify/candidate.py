@@ -10,6 +10,7 @@ from typing import Any
 
 from verify.bundle import checked
 from verify.core import Accuracy, Candidate, InputSpec, UsageError
+from verify.limits import LIMITS
 from verify.toml import nearest, numbers, only, read_toml, texts, value
 from verify.variants import VARIANT, read_variant
 
@@ -142,8 +143,8 @@ def _accuracy(table: Any, where: str) -> Accuracy:
     margin, alpha = (value(table, key, float, getattr(plain, key), where) for key in ("margin", "alpha"))
     batch = value(table, "batch", int, plain.batch, where)
     for key, good, do in (
-        ("margin", 0 <= margin <= 1, "write a loss between 0 and 1"),
-        ("alpha", 0 < alpha < 1, "write a probability, for example 0.05"),
+        ("margin", 0 <= margin < 1, "write a loss of 0 or more and less than 1, which nothing could exceed"),
+        ("alpha", 0 < alpha <= 0.5, "write how often a wrong decision may happen, 0.5 at most, for example 0.05"),
         ("batch", batch >= 1, "write a positive whole number"),
     ):
         if not good:
@@ -172,4 +173,12 @@ def _python(given: str, folder: Path, where: str) -> str:
 
 
 def _budget(table: Mapping[str, Any], where: str) -> dict[str, float]:
+    """Limits by "checker.metric", or by metric alone for the checker `regions`; they only make gates of reports."""
+    known = {f"{checker}.{metric}" for checker, metric in LIMITS}
+    for metric in table:
+        name = metric if "." in metric else f"regions.{metric}"
+        if name == "accuracy.loss":
+            raise UsageError("the loss has a margin", where, "write [accuracy] margin")
+        if name not in known and name.partition(".")[0] in {held.partition(".")[0] for held in known}:
+            raise UsageError(f"unknown metric {metric!r}", where, nearest(name, known))
     return {metric: value(table, metric, float, 0.0, where) for metric in table}

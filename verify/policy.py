@@ -13,6 +13,7 @@ from verify.limits import LIMITS, Limit
 from verify.limits import limit as built_in
 from verify.schemas import lift, stamp
 from verify.store import file_digest
+from verify.targets import PRECISIONS
 from verify.toml import nearest, only, read_toml, texts, value
 
 REQUIRED = (
@@ -98,6 +99,8 @@ def _limit(path: Path, checker: str, metric: str, held: Any) -> Mapping[str, flo
     by_precision = held if isinstance(held, Mapping) else {"*": held}
     for precision, number in by_precision.items():
         where = f"{path}, [limit.{checker}] {metric}"
+        if precision not in (known := {"*", "exact", *(p for held in PRECISIONS.values() for p in held)}):
+            raise UsageError(f"unknown precision {precision!r}", where, nearest(precision, known))
         if isinstance(number, bool) or not isinstance(number, int | float) or number != number:
             raise UsageError(f"{number!r} is not a number", where, "write a number")
         base = built_in(checker, metric, precision)
