@@ -55,7 +55,9 @@ def _shape(port: Port, spec: InputSpec | None, value: Array, where: str) -> None
         )
         if not fits:
             axes = ", ".join(str(axis) for axis in wanted)
-            raise UsageError(f"input {port.name!r} has the shape {value.shape}", where, f"the graph wants ({axes})")
+            declared = f", as {layout}, which candidate.toml declares" if layout else ""
+            do = f"the graph wants ({axes}){declared}"
+            raise UsageError(f"input {port.name!r} has the shape {value.shape}", where, do)
     if spec and spec.shape and value.shape != spec.shape:
         do = f"candidate.toml fixes it to {spec.shape}"
         raise UsageError(f"input {port.name!r} has the shape {value.shape}", where, do)
