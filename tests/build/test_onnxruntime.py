@@ -129,3 +129,17 @@ def test_what_is_left_is_in_the_work_folder(tmp_path):
         path.name for path in tmp_path.glob("__pycache__")
     }
     assert not list((tmp_path / "work").rglob("tmp-*"))
+
+
+def test_weights_in_a_file_of_their_own_are_taken_into_the_build(tmp_path):
+    linear(tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    for toml in (TOML, W8A8):
+        (tmp_path / "build.py").unlink(missing_ok=True)
+        held, building = opened(tmp_path, toml)
+        with building as live, GraphBackend().open(held, artifact(tmp_path / "m.onnx")) as plain:
+            np.testing.assert_allclose(live.run(X)["y"], plain.run(X)["y"], atol=0.1)
+            moved = tmp_path / "alone.onnx"
+            moved.write_bytes(live.build.artifact.path.read_bytes())
+            live.build.artifact.path.rename(tmp_path / "elsewhere.onnx")
+        assert onnx.load(str(moved)).graph.initializer
+        (tmp_path / "work").rename(tmp_path / f"work-{held.variant.precision}")

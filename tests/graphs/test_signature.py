@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from onnx import TensorProto, helper
@@ -64,3 +65,34 @@ def test_what_is_no_onnx_file_by_its_name_is_told_so(tmp_path, name, advice):
     (tmp_path / name).write_text("import torch\n")
     with pytest.raises(UsageError, match=advice):
         signature(tmp_path / name)
+
+
+@pytest.mark.parametrize("location", ["../w.bin", "sub/../../w.bin", "{folder}/w.bin"])
+def test_weights_outside_of_the_graphs_folder_are_refused(tmp_path, location, monkeypatch):
+    import onnx
+
+    path = tmp_path / "inner" / "m.onnx"
+    path.parent.mkdir()
+    linear(path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    (path.parent / "w.bin").rename(tmp_path / "w.bin")
+    model = onnx.load(str(path), load_external_data=False)
+    for tensor in model.graph.initializer:
+        (entry,) = (entry for entry in tensor.external_data if entry.key == "location")
+        entry.value = location.format(folder=tmp_path)
+    path.write_bytes(model.SerializeToString())
+    monkeypatch.chdir(path.parent)
+    for named in (path, Path("m.onnx"), Path("../inner/m.onnx")):
+        with pytest.raises(UsageError, match="its weights lie elsewhere.*beside it"):
+            signature(named)
+
+
+def test_weights_may_be_linked_from_elsewhere(tmp_path, monkeypatch):
+    path = tmp_path / "inner" / "m.onnx"
+    path.parent.mkdir()
+    linear(path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    (path.parent / "w.bin").rename(tmp_path / "blob")
+    (path.parent / "w.bin").symlink_to(tmp_path / "blob")
+    assert signature(path).external == (path.parent / "w.bin",)
+    monkeypatch.chdir(path.parent)
+    for named in (Path("m.onnx"), Path("../inner/m.onnx")):
+        assert len(signature(named).external) == 1

@@ -53,6 +53,29 @@ def fuse(request: dict[str, Any], step: Any) -> None:
     import onnxruntime
 
     onnxruntime.InferenceSession(request["graph"], held, providers=["CPUExecutionProvider"])
+    _whole(request["result"], os.path.dirname(request["graph"]))
+
+
+def _whole(path: str, folder: str) -> None:
+    """Take weights that the model at `path` leaves in files of `folder` into it, so that it is one file.
+
+    Raises ValueError where it would grow beyond protobuf's limit.
+    """
+    import onnx
+    from onnx.external_data_helper import _get_all_tensors, load_external_data_for_tensor, uses_external_data
+
+    model = onnx.load(path, load_external_data=False)
+    apart = [tensor for tensor in _get_all_tensors(model) if uses_external_data(tensor)]
+    if not apart:
+        return
+    size = sum(int(entry.value) for tensor in apart for entry in tensor.external_data if entry.key == "length")
+    if size + model.ByteSize() >= 2**31:
+        raise ValueError("its weights are over 2 GB, which one ONNX file cannot hold")
+    for tensor in apart:
+        load_external_data_for_tensor(tensor, folder)
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+    onnx.save(model, path)
 
 
 def quantise(request: dict[str, Any], step: Any) -> None:

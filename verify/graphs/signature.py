@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -65,6 +66,10 @@ def _read(path: Path, _changed: int, _size: int) -> Signature:
         if uses_external_data(tensor):
             held = {entry.key: entry.value for entry in tensor.external_data}
             file = path.parent / held.get("location", "")
+            inside = Path(os.path.abspath(file)).is_relative_to(os.path.abspath(path.parent))
+            if not inside:  # a link that lies inside may lead anywhere
+                do = "save the model again with its weights beside it: a graph is read with its folder only"
+                raise UsageError(f"its weights lie elsewhere, in {held.get('location')}", str(path), do)
             wanted = int(held.get("offset", 0) or 0) + int(held.get("length", 0) or 0)
             if not file.is_file() or file.stat().st_size < wanted:
                 state = "is truncated" if file.is_file() else "is missing"
