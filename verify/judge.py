@@ -160,7 +160,7 @@ def _limit(m: Measurement, run: Run, policy: Policy) -> Limit | None:
 def judge(run: Run, policy: Policy, today: datetime.date | None = None) -> Verdict:
     """The verdict that follows from a run's measurements under a policy. `today` decides which waivers are in force."""
     from verify.diagnose.blame import blame, next_steps
-    from verify.diagnose.first import first_divergent
+    from verify.diagnose.first import first_divergent, why_none
 
     today = today or datetime.datetime.now(datetime.timezone.utc).date()
     judged = [judge_one(m, run, policy, today) for m in run.measurements]
@@ -175,6 +175,8 @@ def judge(run: Run, policy: Policy, today: datetime.date | None = None) -> Verdi
     first = first_divergent(judged, run)
     used = {w.finding for w in policy.waivers if any(f.id == w.finding for f in findings)}
     notes = list(run.notes)
+    if first is None and why_none(judged):
+        notes.append(why_none(judged))
     if left := [name for name in REQUIRED if name not in policy.require]:
         notes.insert(0, f"the policy {policy.name} leaves out {', '.join(left)}: what they deny is not looked for")
     notes += [f"waiver for {w.finding} is stale: nothing to waive" for w in policy.waivers if w.finding not in used]

@@ -106,8 +106,8 @@ class Trial:
                     raise NotComparable(f"output {name} did not come back from {candidate}", leg)
                 if value.shape != got[name].shape:
                     raise NotComparable(f"shape {value.shape} vs {got[name].shape}", f"{leg}, output {name}")
-                node = self.graph.producer.get(name)
-                where = Where(name, wanted.case, leg, "", node.op if node else "", node.name if node else "")
+                node = self.graph.last_of_few(name)
+                where = Where(name, wanted.case, leg, "", self.graph.op(name), node.name if node else "")
                 yield where, value, got[name]
 
     def layers(self) -> Iterator[tuple[Where, Array, Array, str]]:

@@ -33,10 +33,22 @@ def test_where_nan_is_born_comes_first() -> None:
     assert first(layer("a", "isolated_l2", 0.9), layer("b", "nonfinite", 1), layer("c", "nonfinite", 9))["node"] == "b"
 
 
-def test_an_output_when_no_layer_shows_it_and_none_when_nothing_fails() -> None:
-    assert first()["tensor"] == "embedding"
+def output(leg, node=""):
+    held = [*made.plain("source~graph", 1e-7), made.measured("layers", leg, "relative_l2", 1.5, node=node, op="Div")]
+    return judge(made.run("v", "cpu", "w8a8", made.CPU_LEGS, held), Policy())
+
+
+def test_an_output_names_its_node_only_where_few_lead_to_it() -> None:
+    assert output("graph~device", node="/Div").first_divergent["node"] == "/Div"
+    verdict = output("graph~device")
+    assert verdict.first_divergent is None
+    assert "no first divergent node for graph~device: only outputs were compared there" in verdict.notes
+
+
+def test_none_when_nothing_fails() -> None:
     assert first(layer("a", "isolated_l2", 0.6), output=0.01) is None  # a warning in a leg that holds
-    assert judge(made.passed(), Policy()).first_divergent is None
+    verdict = judge(made.passed(), Policy())
+    assert verdict.first_divergent is None and not any("divergent" in note for note in verdict.notes)
 
 
 def test_a_bad_score_alone_diverges_nowhere() -> None:

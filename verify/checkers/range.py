@@ -129,6 +129,7 @@ class Range:
                 continue
             nonzero = int(np.count_nonzero(b))
             note = f"{nonzero} of {b.size} elements are non-zero" if nonzero < np.count_nonzero(a) / 2 else ""
-            place = Where(where.tensor, where.case, where.leg, part, where.op, where.node)
+            node = trial.graph.producer[where.tensor].name if part else where.node
+            place = Where(where.tensor, where.case, where.leg, part, where.op, node)
             grain = "block" if part else "tensor"
             yield Measurement(place, "destroyed", error / signal, "", grain, b.size, note=note)

@@ -98,7 +98,7 @@ ADVICE = {
     "diversity": "give this block a range of its own (split the Concat, or scale its parts alike before it)",
     "indices": "compare the values pointed at; indices of ties may differ, these do not",
     "parity": "compare source and graph on this case alone; look for traced branches, shapes and in-place writes",
-    "layers": "look at the first divergent node below; everything after it inherits its error",
+    "layers": "start at the first divergent node: everything after it inherits its error",
     "range": "change the calibration or the quantiser's settings for this layer, or keep it in float",
     "accuracy": "use a more precise variant, or declare the loss that the product can bear as [accuracy] margin",
     "agreement": "use a more precise variant; the outputs no longer resemble the source's",
@@ -170,7 +170,10 @@ def next_steps(verdict: Verdict, judged: Sequence[Judged], run: Run) -> tuple[st
                 "see whether the runner feeds and reads what the graph does; a variant built here has more legs"
             )
         if "precision" in verdict.blame or "quantiser" in verdict.blame:
-            steps.append("keep the layers named above in float (hybrid quantisation), or enable another variant")
+            inner = ("layer", "isolated")
+            named = any(j.state in ("fail", "warn") and j.measurement.grain in inner for j in judged) or softmax
+            keep = "keep the layers named above in float (hybrid quantisation), or "
+            steps.append(f"{keep if named else ''}enable a more precise variant")
         if not steps:
             steps += [advice(j.measurement, run) for j in judged if j.state == "fail" and not j.waived][:1]
         steps += [f"mend the checker {name}, then check again" for name in run.crashed]

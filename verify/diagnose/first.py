@@ -34,9 +34,20 @@ def first_divergent(judged: Sequence[Judged], run: Run) -> Mapping[str, str] | N
             if m.checker == checker and m.grain == grain and m.where.leg in failing and _diverged(j):
                 return _place(j)
     for j in judged:
-        if _diverged(j) and j.state == "fail" and j.measurement.checker not in UNPLACED:
+        if _diverged(j) and j.state == "fail" and j.measurement.checker not in UNPLACED and j.measurement.where.node:
             return _place(j)
     return None
+
+
+def why_none(judged: Sequence[Judged]) -> str:
+    """Why no node is named although an output is wrong, or ""."""
+    for j in judged:
+        leg = j.measurement.where.leg
+        if j.state == "fail" and not j.waived and j.measurement.checker not in UNPLACED:
+            inside = any(k.measurement.where.leg == leg and k.measurement.grain == "layer" for k in judged)
+            why = "every inner tensor compared is within its limit" if inside else "only outputs were compared there"
+            return f"no first divergent node for {leg}: {why}"
+    return ""
 
 
 def _diverged(j: Judged) -> bool:

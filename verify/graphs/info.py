@@ -15,6 +15,10 @@ LAYOUT = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "
 #: Operators whose result is a position: compared by the value found there.
 INDEX = frozenset({"TopK", "ArgMax", "ArgMin"})
 
+#: An output alone points at a node only where this many at most are behind it (house choice: a LayerNorm written out
+#: has nine).
+FEW = 10
+
 
 @dataclass(frozen=True)
 class Node:
@@ -58,6 +62,27 @@ class GraphInfo:
     def _recorded(self, tensor: str) -> bool:
         """Whether a run of the graph shows these values: those of weights and constants it does not."""
         return tensor in self.inputs or self.op(tensor) not in ("", "Constant")
+
+    def last_of_few(self, tensor: str) -> Node | None:
+        """The node that computes `tensor`, if no more than a glance's worth of nodes lead to it; None for more.
+
+        Layout operators and constants are not counted.
+        """
+        found: set[Node] = set()
+        seen: set[str] = set()
+        todo = [tensor]
+        while todo:
+            name = todo.pop()
+            node = self.producer.get(name)
+            if node is None or name in seen:
+                continue
+            seen.add(name)
+            todo += node.inputs
+            if node.op not in LAYOUT and node.op != "Constant":
+                found.add(node)
+                if len(found) > FEW:
+                    return None
+        return self.producer.get(tensor)
 
     def blocks(self, tensor: str) -> tuple[int, tuple[tuple[str, int], ...]] | None:
         """The pieces (name, extent) that a Concat joined into `tensor`, and its axis; None for anything else.
