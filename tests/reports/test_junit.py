@@ -46,7 +46,7 @@ def test_a_failed_leg_names_its_findings() -> None:
     (failure,) = cases["graph~simulator"]
     assert failure.tag == "failure"
     assert "embedding: relative_l2 = 1.03, limit 0.999 [layers, tier 2" in failure.text
-    assert "Next: look at the first divergent node" in failure.text
+    assert "Next: start at the first divergent node" in failure.text
 
 
 def test_the_counts_are_those_of_the_cases() -> None:

@@ -54,7 +54,7 @@ def test_the_worst_case_stands_for_the_others_and_advice_is_given_once() -> None
     assert norm + " (worst of 2 cases)" in text.splitlines()
     assert "and 2 more (--verbose)" in text  # 7 places, 5 shown
     assert text.count("Reproduce: ") == 1
-    assert text.count("Next: look at the first divergent node") == 1
+    assert text.count("Next: start at the first divergent node") == 1
 
 
 def test_verbose_shows_every_finding_with_its_id() -> None:
