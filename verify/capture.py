@@ -33,6 +33,7 @@ from verify.plan import LAYER_CASES, Plan
 from verify.protocols import LiveBuild, Session, load
 from verify.scoring import score
 from verify.settled import settling
+from verify.steady import unsteady
 from verify.store import Store, code_version, file_digest, key_of, packages
 from verify.trial import Trial
 from verify.usercode import is_reference, recording_files
@@ -120,6 +121,14 @@ def references(stage: Stage, graph: Artifact, source: Session) -> None:
         if not is_reference(candidate.variant.graph or candidate.graph):
             stage.notes += decided(stage.taken)
         stage.recordings["graph"] = record(stage, "graph", of_graph, "reference")
+        for role, session in (("source", source), ("graph", plain)):
+            again = session.run(prepare(candidate, stage.cases[0].inputs))
+            changed = unsteady(stage.recordings[role][0].outputs, again)
+            if changed:
+                stage.facts["unsteady"] = role
+                what = f"gives another answer when it is asked again ({changed}), so nothing can be held against it"
+                do = "seed it, keep no state between calls, and switch dropout off"
+                raise NotComparable(what, f"{candidate.name}, {role}, case {stage.cases[0].name}", do)
     if indexed or (stage.plan.layers and candidate.variant.builder == "rknn"):
         some = len(stage.cases) if indexed else LAYER_CASES
         held = list(stage.recordings["graph"])
@@ -148,7 +157,7 @@ def capture_key(stage: Stage, graph: Artifact, calibration: Sequence[Case]) -> s
         {
             "code": code_version(),
             "graph": graph.sha256,
-            "external": {name: file_digest(graph.path.parent / name) for name in info.read(graph.path).external},
+            "external": {path.name: file_digest(path) for path in signature(graph.path).external},
             "variant": asdict(candidate.variant),
             "artifact": elsewhere.sha256 if (elsewhere := given(candidate)) else "",
             "inputs": {name: asdict(spec) for name, spec in candidate.inputs.items()},
@@ -225,7 +234,7 @@ def device(stage: Stage, build: Build | None) -> Iterator[tuple[Session, str]]:
     runner = Artifact("device", candidate.folder / candidate.variant.run.split(":")[0], "")
     artifact = given(candidate) or (build.artifact if build else runner)
     with backend.open(candidate, artifact) as session:
-        yield session, "hardware"
+        yield session, str(getattr(session, "evidence", "hardware"))
 
 
 @dataclass(frozen=True)
@@ -390,6 +399,6 @@ def trial_of(stage: Stage, graph: Artifact, build: Build | None, key: str) -> Tr
         unmatched=stage.facts.get("unmatched", {}),
         scored=stage.facts.get("scored", {}),
         notes=tuple(stage.notes),
-        facts={k: v for k, v in stage.facts.items() if k in ("not_comparable", "hit")}
+        facts={k: v for k, v in stage.facts.items() if k in ("not_comparable", "hit", "unsteady")}
         | {"graph": graph, "key": key, "frozen": frozen(stage.sites, stage.taken)},
     )

@@ -15,11 +15,15 @@ from verify.usercode import blaming, resolve
 
 @dataclass(frozen=True)
 class UserSession:
-    """Hands copies over and takes copies back: a runner may reuse its buffers."""
+    """Hands copies over and takes copies back: a runner may reuse its buffers.
+
+    `evidence` is "hardware" unless the runner says otherwise ("emulated", for one): anything else never passes.
+    """
 
     runner: Any
     path: Path
     where: str
+    evidence: str = "hardware"
 
     def run(self, feeds: Tensors) -> Tensors:
         """Raises NotComparable when no mapping of names to arrays comes back, UsageError when the runner raises."""
@@ -52,4 +56,5 @@ class UserBackend:
                 runner = stack.enter_context(manager)
             if not callable(getattr(runner, "run", None)):
                 raise UsageError(f"gave a {type(runner).__name__} without run", reference, "give run(feeds) -> outputs")
-            yield UserSession(runner, path.resolve(), f"{candidate.name}, {reference}")
+            evidence = str(getattr(runner, "evidence", UserSession.evidence))
+            yield UserSession(runner, path.resolve(), f"{candidate.name}, {reference}", evidence)
