@@ -103,6 +103,7 @@ def test_the_build_and_the_runner_work_with_the_candidate(tmp_path, command, var
     argv = ["npu-verify", command, "candidate.toml", "--variant", variant, "--quiet"]
     held = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=240)
     assert held.returncode == exit, held.stdout + held.stderr
+    assert ("what runner.py:open runs on" in held.stdout) == (variant == "mine")
     assert "FAILED" not in held.stdout and "accuracy" not in held.stdout, held.stdout  # nothing denied, nor left open
 
 

@@ -352,6 +352,8 @@ def capture(candidate: Candidate, plan: Plan, store: Store, progress: Any, work:
             builds = candidate.target != "cpu"  # a rebuild is needed for its simulator only
             what = "; the simulator's legs are those of a rebuild with the declared settings" if builds else ""
             stage.notes.append(f"the device runs {candidate.variant.artifact}, built elsewhere{what}")
+        if candidate.variant.run:
+            stage.notes.append(f"the device is what {candidate.variant.run} runs on, which nothing here can tell")
         try:
             references(stage, graph, source)
         except NotComparable as error:
