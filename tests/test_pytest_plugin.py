@@ -260,3 +260,32 @@ def test_candidates_may_lie_elsewhere(project):
     (project.path / "fixtures").rename(project.path / "models")
     project.makeini("[pytest]\nverify_candidates = models\n")
     run(project, "def test_it(trial):\n    assert trial('tiny', 'fused').judge().passed\n").assert_outcomes(passed=1)
+
+
+def test_a_trial_that_is_not_asked_for_its_verdict_fails_the_test(project):
+    done = run(
+        project,
+        """
+def test_truth_of_the_trial(trial):
+    assert trial("tiny", "doubled")
+
+def test_method_not_called(trial):
+    assert trial("tiny", "doubled").judge
+
+@pytest.mark.tier(1)
+def test_one_of_two(trial):
+    trial("tiny", "doubled")
+    trial("tiny", "fused").judge()
+
+@pytest.mark.tier(1)
+def test_outputs_of_one_of_two(trial):
+    trial("tiny", "doubled").outputs("device")
+    trial("tiny", "fused").judge()
+
+def test_outputs_alone(trial):
+    assert trial("tiny", "fused").outputs("device")
+""",
+    )
+    done.assert_outcomes(passed=1, failed=4)
+    done.stdout.fnmatch_lines(["*a trial is no verdict: assert trial(...).judge().passed*"])
+    done.stdout.fnmatch_lines(["*tiny:doubled@cpu was never judged*"])

@@ -29,6 +29,11 @@ class Trying:
     _session: pytest.Session
     _item: pytest.Item
     shown: list[Verdict] = field(default_factory=list)
+    asked: bool = False  # for its verdict or for its outputs
+
+    def __bool__(self) -> bool:
+        """Raises: `assert trial(...)` would hold whatever the verdict is."""
+        raise TypeError("a trial is no verdict: assert trial(...).judge().passed")
 
     def judge(self, policy: Policy | None = None) -> Verdict:
         """The verdict, judged once per process, so that running a test again cannot turn it around.
@@ -62,6 +67,7 @@ class Trying:
         from verify.gating import examine
         from verify.store import Store
 
+        self.asked = True
         cache, root = self._session.config.stash[JUDGED], self._session.config.rootpath
         key = self.candidate.folder.resolve(), self.candidate.name, repr(policy)
         if key not in cache:
@@ -147,7 +153,7 @@ def _tiers(item: pytest.Item) -> frozenset[Tier]:
     by_number = dict(enumerate(Tier, 1))
     asked = [number for marker in item.iter_markers("tier") for number in marker.args or (None,)]
     for number in asked:
-        if number not in by_number:
+        if number not in by_number or isinstance(number, bool):
             raise pytest.UsageError(f"{item.nodeid}: tier({number!r}) is none: 1 graph, 2 device, 3 end to end")
     return frozenset(by_number[number] for number in asked)
 
@@ -169,13 +175,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """A test with the marker fails where a tier that it needs was not judged, or not passed, whatever it asserts."""
+    """A test with the marker fails where a tier that it needs was not judged, or not passed, whatever it asserts.
+
+    Without the marker too, it fails where a trial was opened and nothing was asked of it.
+    """
     yield
-    tiers = _tiers(item)
+    tiers, trials = _tiers(item), item.stash.get(ASKED, [])
+    for tried in trials:
+        if not tried.asked:
+            pytest.fail(f"the trial {tried.candidate.name} was never judged: call judge() and assert on it", False)
     if not tiers:
         return
-    verdicts = [verdict for tried in item.stash.get(ASKED, []) for verdict in tried.shown]
-    if not verdicts:
+    verdicts = [verdict for tried in trials for verdict in tried.shown]
+    if not trials or not all(tried.shown for tried in trials):
         names = ", ".join(sorted(tier.value for tier in tiers))
         pytest.fail(f"the marker asks for the tiers {names}, and nothing was judged: call trial(...).judge()", False)
     for verdict in verdicts:
