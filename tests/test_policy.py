@@ -109,3 +109,11 @@ def test_every_built_in_limit_states_its_origin_and_is_a_number() -> None:
         for held in by_precision.values():
             assert held.origin and held.value == held.value and held.action in ("fail", "warn", "report")
     assert limit("layers", "made_up") is None and limit("made_up", "relative_l2") is None
+
+
+def test_a_waiver_of_more_than_a_year_is_not_in_force(tmp_path) -> None:
+    (held,) = load(tmp_path, WAIVER.replace("2027-01-31", "2027-01-31T12:00:00")).waivers
+    day = datetime.date(2027, 1, 31)
+    assert held.until == day and not isinstance(held.until, datetime.datetime)
+    for before, inside in ((-1, False), (0, True), (366, True), (367, False)):
+        assert held.covers("layers/a/b/c", 0.5, day - datetime.timedelta(days=before)) is inside

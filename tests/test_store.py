@@ -82,13 +82,12 @@ def test_a_lock_is_held_by_one_process_and_freed_by_its_death(tmp_path) -> None:
     holder.join(10)
 
 
-def test_publish_replaces_whole_folders(tmp_path) -> None:
-    target = tmp_path / "runs" / "r"
+def test_publish_never_overwrites(tmp_path) -> None:
+    target = tmp_path / "runs" / "name"
     publish(filled(tmp_path / "one", "1"), target)
-    (target / "stale").write_text("")
-    publish(filled(tmp_path / "two", "2"), target)
-    assert [p.name for p in target.iterdir()] == ["a"] and (target / "a").read_text() == "2"
-    assert [p.name for p in target.parent.iterdir()] == ["r"]
+    with pytest.raises(FileExistsError):
+        publish(filled(tmp_path / "two", "2"), target)
+    assert (target / "a").read_text() == "1" and [p.name for p in target.parent.iterdir()] == ["name"]
 
 
 def test_link_shares_the_bytes_or_copies(tmp_path, monkeypatch) -> None:

@@ -198,7 +198,7 @@ def _examine(options: argparse.Namespace) -> int:
     for target in (options.json, options.junit):
         _writable(target)
     policy = Policy.load(options.policy) if options.policy else Policy()
-    wanted = options.variant or names(options.candidate)
+    wanted = list(dict.fromkeys(options.variant or names(options.candidate)))
     candidates = [load(options.candidate, name) for name in wanted]
     if options.run and options.run.exists():
         raise UsageError("already exists", str(options.run), "name a new folder: evidence is never overwritten")

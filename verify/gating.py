@@ -89,7 +89,7 @@ def examine(
         trial, stage = capture(candidate, union(candidate, checkers), store, progress, work)
         with progress.step("measuring"):
             record = measure(trial, checkers, command)
-        stamped = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+        stamped = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")  # two in one second are two
         name = f"{candidate.model}-{candidate.variant.name}-{stamped}-{os.getpid()}"
         target = run or store.root / "runs" / name
         shown = os.path.relpath(target) if not os.path.relpath(target).startswith("..") else str(target)
@@ -270,6 +270,8 @@ def _leave(
         link(path, folder / name)
     try:
         publish(folder, target)
+    except FileExistsError:
+        raise UsageError("already exists by now", str(target), "name another with --run") from None
     except OSError:  # another file system: copy beside the target first, so that the last step is still a rename
         near = target.with_name(f".{target.name}.new-{os.getpid()}")
         try:

@@ -181,6 +181,8 @@ def judge(run: Run, policy: Policy, today: datetime.date | None = None) -> Verdi
         notes.insert(0, f"the policy {policy.name} leaves out {', '.join(left)}: what they deny is not looked for")
     notes += [f"waiver for {w.finding} is stale: nothing to waive" for w in policy.waivers if w.finding not in used]
     notes += [f"waiver for {w.finding} ended on {w.until}" for w in policy.waivers if w.until < today]
+    far = [w for w in policy.waivers if w.until >= today and not w.in_force(today)]
+    notes += [f"waiver for {w.finding} is for more than a year, until {w.until}: not in force" for w in far]
     verdict = Verdict(
         outcome=worst,
         candidate=run.candidate,

@@ -31,6 +31,7 @@ REQUIRED = (
 )
 #: Where names, shapes or finiteness break, no number may be formed, so there is none up to which one could tolerate.
 UNWAIVABLE = ("structure", "finite", "coverage")
+LONGEST = 366  # days: a waiver that outlives a year is a policy, and belongs into code review (house choice)
 KEYS = ("schema", "name", "require", "limit", "waiver")
 
 
@@ -45,7 +46,11 @@ class Waiver:
 
     def covers(self, finding: str, value: float, today: datetime.date) -> bool:
         """`value` may exceed the waived one by a tenth: numbers move a little between toolkits (house choice)."""
-        return finding == self.finding and today <= self.until and value <= self.value * 1.1
+        return finding == self.finding and self.in_force(today) and value <= self.value * 1.1
+
+    def in_force(self, today: datetime.date) -> bool:
+        """Not after its day, and not more than a year before it, whoever wrote it."""
+        return 0 <= (self.until - today).days <= LONGEST
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,7 @@ def _waiver(path: Path, item: Mapping[str, Any]) -> Waiver:
     do = "write it with npu-verify waive"
     try:
         until = item["until"]
+        until = until.date() if isinstance(until, datetime.datetime) else until
         until = until if isinstance(until, datetime.date) else datetime.date.fromisoformat(str(until))
         waiver = Waiver(str(item["finding"]), until, str(item["reason"]), float(item["value"]))
     except KeyError as error:

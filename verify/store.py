@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -102,13 +103,14 @@ class Store:
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Rename a filled folder to `target`; an older one there is replaced, never mixed with."""
+    """Rename a filled folder to `target`; FileExistsError where there is one by now: evidence is never overwritten."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    old = target.with_name(f".{target.name}.old-{os.getpid()}")
-    if target.exists():
-        target.rename(old)
-    folder.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
+    try:
+        folder.rename(target)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise FileExistsError(error.errno, "already exists", str(target)) from None
+        raise
 
 
 def link(source: Path, target: Path) -> None:

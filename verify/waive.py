@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from verify.core import UsageError
-from verify.policy import UNWAIVABLE, Policy
+from verify.policy import LONGEST, UNWAIVABLE, Policy
 from verify.schemas import stamp
 from verify.toml_out import string
-
-LONGEST = 366  # days: a waiver that outlives a year is a policy, and belongs into code review (house choice)
 
 
 def waive(
