@@ -17,7 +17,7 @@ from verify.core import Accuracy as Declared
 from verify.core import Case, UsageError
 from verify.diagnose.blame import advice
 from verify.reports.progress import quiet
-from verify.scoring import losses, score
+from verify.scoring import distances, losses, score
 from verify.trial import Scored
 
 Y = np.array([[0.9, 0.2, 0.5, 0.1]], np.float32)
@@ -87,3 +87,8 @@ def test_what_the_source_does_not_get_right_cannot_be_lost(pairs) -> None:
     assert "cannot be lost" in m.note and "higher must be better" in advice(
         replace(m, checker="accuracy"), made.passed()
     )
+
+
+def test_text_that_differs_has_a_distance() -> None:
+    wanted, got = {"y": np.array(["a", "b", "c", "d"])}, {"y": np.array(["a", "b", "c", "e"], dtype=object)}
+    assert distances(wanted, got)["relative_error"] == 0.25 and distances(wanted, wanted)["relative_error"] == 0

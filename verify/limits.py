@@ -49,6 +49,7 @@ LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
     ("coverage", "layers_uncovered"): {"*": REPORT},
     ("diversity", "dead_blocks"): {"*": Limit(0, "a block that is constant although the reference varies there")},
     ("diversity", "blind_outputs"): {"*": Limit(0, "an output that is the same in every case proves nothing", "warn")},
+    ("diversity", "blind_cases"): {"*": Limit(0, "cases that all give the same prove nothing")},
     ("diversity", "frozen_branches"): {"*": Limit(0, "a way that no case goes was never compared")},
     ("diversity", "baked_shapes"): {"*": Limit(0, "an extent that no case has was never compared")},
     ("indices", "wrong"): {"*": Limit(0, "an index may differ only between ties")},

@@ -66,7 +66,7 @@ WIDE = 4
 def distances(wanted: Tensors, got: Tensors) -> dict[str, float]:
     """Relative L2 error, cosine distance and a changed top-1, each the worst output's; NaN where one is not finite.
 
-    Of positions, labels and bool the relative error is the share that is not equal.
+    Of positions, labels, bool and text the relative error is the share that is not equal.
     """
     out = {"relative_error": 0.0, "cosine_distance": 0.0, "top1_flip": 0.0}
     for name, value in wanted.items():
@@ -74,9 +74,9 @@ def distances(wanted: Tensors, got: Tensors) -> dict[str, float]:
             raise NotComparable(f"output {name} did not come back", "scored sample")
         if got[name].shape != value.shape:
             raise NotComparable(f"output {name}: shape {value.shape} vs {got[name].shape}", "scored sample")
-        if value.dtype.kind not in "fiub" or not value.size:
+        if value.dtype.kind not in "fiubOUS" or not value.size:
             continue
-        if value.dtype.kind == "b" or (value.dtype.kind in "iu" and value.dtype.itemsize >= WIDE):
+        if value.dtype.kind in "bOUS" or (value.dtype.kind in "iu" and value.dtype.itemsize >= WIDE):
             out["relative_error"] = max(out["relative_error"], float(np.mean(value != got[name])))
             continue
         a, b = value.astype(np.float64).ravel(), got[name].astype(np.float64).ravel()

@@ -45,3 +45,21 @@ def test_cases_that_all_give_the_same_prove_nothing() -> None:
     assert values(Diversity(), trial(source=[{"y": y}], graph=[{"y": y}]), "blind_outputs") == [0]
     flat = np.zeros((1, 4), np.float32)
     assert values(Diversity(), trial(source=[{"y": flat}], graph=[{"y": flat}]), "blind_outputs") == [1]
+
+
+def test_cases_that_differ_in_no_output_leave_the_leg_undecided() -> None:
+    y, z = noise(1, 4), noise(1, 4)
+    two = graph(Node("relu", "Relu", ("x",), ("y",)), Node("neg", "Neg", ("x",), ("z",)), outputs=("y", "z"), x=(1, 4))
+    for other, blind in ((z, 1.0), (z + 1, 0.0)):
+        cases = [{"y": y, "z": z}, {"y": y, "z": other}]
+        (m,) = found(Diversity(), trial(two, source=cases, graph=cases), "blind_cases")
+        assert m.value == blind and m.interval == (0.0, blind)
+    constant = graph(Node("const", "Constant", (), ("y",)), inputs=())
+    assert found(Diversity(), trial(constant, source=[{"y": y}], graph=[{"y": y}]), "blind_cases") == []
+
+
+def test_text_may_be_dead_or_blind_too() -> None:
+    varied, flat = np.array([["a", "b"]]), np.array([["a", "a"]], dtype=object)
+    (m,) = found(Diversity(), trial(source=[{"y": varied}], graph=[{"y": flat}]), "dead_blocks")
+    assert m.value == 1 and m.note == "it is 'a' everywhere"
+    assert values(Diversity(), trial(source=[{"y": varied}], graph=[{"y": varied}]), "blind_outputs") == [0]

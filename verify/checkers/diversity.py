@@ -19,6 +19,11 @@ def varies(values: Array) -> bool:
     return bool(values.size) and bool((values != values.flat[0]).any())
 
 
+def _said(values: Array) -> str:
+    one = values.flat[0]
+    return f"{float(one):.6g}" if values.dtype.kind in "fiub" else repr(one)
+
+
 def _one_extent(trial: Trial) -> Iterator[str]:
     """The inputs' dynamic axes that nothing fixes and of which all cases have the same extent."""
     fed = [recording.integrity.get("inputs", {}) for recording in trial.recordings.get("graph", ())]
@@ -37,7 +42,8 @@ class Diversity:
 
     A block is what one operand of a Concat became in an output, or the whole output. `frozen_branches` counts the
     places where the exporter took a value of the data out of its trace and no case goes another way; `baked_shapes`
-    the dynamic axes of which the cases show one extent only, where it took what follows from shapes.
+    the dynamic axes of which the cases show one extent only, where it took what follows from shapes. `blind_cases` is 1
+    where no output differs between cases: undecided, as it may do no harm.
     """
 
     name, tier = "diversity", Tier.DEVICE
@@ -74,8 +80,6 @@ class Diversity:
     def _leg(self, trial: Trial, reference: str, candidate: str) -> Iterator[Measurement]:
         seen: dict[str, list[Array]] = {}
         for where, wanted, got in trial.pairs(reference, candidate):
-            if wanted.dtype.kind not in "fiub":
-                continue
             seen.setdefault(where.tensor, []).append(wanted)
             dead = []
             blocks = trial.graph.blocks(where.tensor)
@@ -86,13 +90,20 @@ class Diversity:
                     pieces, np.split(wanted, cuts, axis), np.split(got, cuts, axis), strict=True
                 ):
                     if varies(a) and not varies(b):
-                        dead.append(f"the block from {name} is {float(b.flat[0]):.6g} everywhere")
+                        dead.append(f"the block from {name} is {_said(b)} everywhere")
             elif varies(wanted) and not varies(got):
-                dead.append(f"it is {float(got.flat[0]):.6g} everywhere")
+                dead.append(f"it is {_said(got)} everywhere")
             yield Measurement(where, "dead_blocks", len(dead), "", "block", got.size, note="; ".join(dead))
+        blinds = []
         for name, values in seen.items():
             same = all(np.array_equal(values[0], other) for other in values[1:])
             blind = not varies(values[0]) if len(values) == 1 else same
+            blinds.append(blind)
             note = "the cases give this output one value only: it cannot tell right from wrong" if blind else ""
             where = Where(name, "", f"{reference}~{candidate}")
             yield Measurement(where, "blind_outputs", int(blind), n=len(values), note=note)
+        if trial.graph.inputs and blinds:  # without inputs there is nothing that cases could vary
+            count = float(all(blinds))
+            note = "every case gives every output the same values: a wrong model would give them too" if count else ""
+            where = Where("outputs", "", f"{reference}~{candidate}")
+            yield Measurement(where, "blind_cases", count, "", "export", len(blinds), (0.0, count), note)

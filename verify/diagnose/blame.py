@@ -112,6 +112,7 @@ OTHERWISE = "the source is right: export otherwise (a later opset, smaller opera
 FED = "input {name}: {how}; apply layout, mean and std in one place, as candidate.toml says in [input.{name}]"
 EXPORTED = {
     "frozen_branches": "give a case that goes the other way at the line named; if outputs differ, use torch.where",
+    "blind_cases": "give cases with real inputs, whose outputs differ from each other",
     "baked_shapes": "give cases of two sizes, or fix the axis with [input.NAME] shape",
 }
 
