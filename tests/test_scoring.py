@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,10 @@ from verify.trial import Scored
 Y = np.array([[0.9, 0.2, 0.5, 0.1]], np.float32)
 
 
+def sample(i: int) -> Case:
+    return Case(f"s{i}", {"x": Y + np.float32(i)})
+
+
 class Session:
     """The candidate: what came in, times `factor`."""
 
@@ -36,7 +41,7 @@ class Session:
 def scored(folder: Any, body: str, samples: Any = None, factor: float = 1.0, margin: float = 0.05) -> Scored:
     toml = TOML.replace("[variant", f'[accuracy]\nscore = "build.py:score"\nmargin = {margin}\n[variant')
     held = candidate(folder, toml, BUILD + "\ndef score(expected, outputs):\n    " + body)
-    samples = [Case(f"s{i}", {"x": Y}) for i in range(60)] if samples is None else samples
+    samples = [sample(i) for i in range(60)] if samples is None else samples
     return score(held, samples, lambda case: {"y": case.inputs["x"]}, Session(factor), "device", "hardware", quiet())
 
 
@@ -71,7 +76,7 @@ def test_a_score_that_writes_into_what_it_gets_changes_no_other(tmp_path):
 
 def test_samples_without_end_stop_somewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(scoring, "MOST", 120)
-    endless = (Case(f"s{i}", {"x": Y}) for i in iter(int, 1))
+    endless = (sample(i) for i in itertools.count())
     held = scored(tmp_path, "return 1.0", endless, margin=0.001)  # which would take 3,000
     assert held.n == 120 and held.exhausted
 
@@ -92,3 +97,14 @@ def test_what_the_source_does_not_get_right_cannot_be_lost(pairs) -> None:
 def test_text_that_differs_has_a_distance() -> None:
     wanted, got = {"y": np.array(["a", "b", "c", "d"])}, {"y": np.array(["a", "b", "c", "e"], dtype=object)}
     assert distances(wanted, got)["relative_error"] == 0.25 and distances(wanted, wanted)["relative_error"] == 0
+
+
+def test_a_sample_that_is_repeated_counts_once(tmp_path):
+    """A generator that seeds itself anew each time, for one."""
+    held = scored(tmp_path, "return 1.0", [Case(f"s{i}", {"x": Y}) for i in range(400)])
+    assert held.n == 1 and held.repeated == 399
+    given = trial(source=[{"y": Y}], device=[{"y": Y}], more={"scored": {"device": held}})
+    (m,) = found(Accuracy(), given, "loss")
+    assert m.n == 1 and "399 more are repeated" in m.note and m.interval is not None and m.interval[1] > 0.05
+    labelled = [Case(f"s{i}", {"x": Y}, {"label": np.array(i)}) for i in range(4)]
+    assert scored(tmp_path, "return 1.0", labelled).n == 4  # another label is another question

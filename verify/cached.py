@@ -91,6 +91,7 @@ def _restore(stage: Stage, folder: Path) -> Build:
             {name: tuple(values) for name, values in item["distance"].items()},
             item["exhausted"],
             item["evidence"],
+            item["repeated"],
         )
         for role, item in document["scored"].items()
     }

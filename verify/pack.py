@@ -100,7 +100,9 @@ def _inputs(candidate: Candidate, run: Path, folder: Path, progress: Any) -> tup
     graph = Artifact("graph", run / "graph.onnx", file_digest(run / "graph.onnx"))
     cases, calibration = load_cases(candidate, graph), load_calibration(candidate, graph)
     scored = schemas.read(run / "run.json", "run")["scored"]
-    wanted = max((len(a) for held in scored.values() for a, _ in held["pairs"].values()), default=0)
+    wanted = max(
+        (len(a) + held.get("repeated", 0) for held in scored.values() for a, _ in held["pairs"].values()), default=0
+    )
     own = candidate.accuracy is None or not candidate.accuracy.cases
     samples = islice(() if own else score_cases(candidate, graph.path), wanted)
     foreign, notes = _foreign(candidate), []

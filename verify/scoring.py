@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from verify.cases import digest_cases
 from verify.core import Accuracy, Candidate, Case, NotComparable, Tensors, UsageError
 from verify.protocols import Score, Session
 from verify.scores.sequential import decided
@@ -104,13 +105,21 @@ def score(
     """Score samples paired until every score's margin is decided either way, or the samples run out.
 
     Each sample is scored twice, source and candidate, against its labels (or the source's outputs where it has none).
+    A sample that was there before tells nothing new, so it counts once: the bounds are for independent ones.
     `settle` makes indices of ties comparable; a score of the user's own gets what really came back.
     """
     declared, function = candidate.accuracy or Accuracy(), scorer(candidate)
     pairs: dict[str, tuple[list[float], list[float]]] = {}
     distance: dict[str, list[float]] = {}
-    exhausted, count = True, 0
+    exhausted, count, seen, repeated = True, 0, set[str](), 0
     for case in samples:
+        content = digest_cases([Case("", case.inputs, case.expected)])
+        if content in seen:
+            repeated += 1
+            if count + repeated >= MOST:
+                break
+            continue
+        seen.add(content)
         wanted, got = source(case), session.run(case.inputs)
         fair = settle(case, wanted, got)
         for key, value in distances(wanted, fair).items():
@@ -129,10 +138,10 @@ def score(
         if count % declared.batch == 0 and _settled(pairs, declared):
             exhausted = False
             break
-        if count >= MOST:
+        if count + repeated >= MOST:
             break
     frozen = {name: (tuple(a), tuple(b)) for name, (a, b) in pairs.items()}
-    return Scored(role, frozen, {k: tuple(v) for k, v in distance.items()}, exhausted, evidence)
+    return Scored(role, frozen, {k: tuple(v) for k, v in distance.items()}, exhausted, evidence, repeated)
 
 
 def _settled(pairs: Mapping[str, tuple[list[float], list[float]]], declared: Accuracy) -> bool:

@@ -47,7 +47,8 @@ class Scored:
 
     `pairs` maps a metric to two equally long lists, the source's score and the candidate's, each within [0, 1].
     `distance` maps "relative_error", "cosine_distance" or "top1_flip" to per-sample values (worst output).
-    `exhausted` says that the cases ran out before the margin was decided.
+    `exhausted` says that the cases ran out before the margin was decided, `repeated` how many were there before and
+    left out.
     """
 
     role: str
@@ -55,6 +56,7 @@ class Scored:
     distance: Mapping[str, tuple[float, ...]]
     exhausted: bool
     evidence: str
+    repeated: int = 0
 
     @property
     def n(self) -> int:

@@ -35,6 +35,8 @@ class Accuracy:
                 interval = bounds(lost, declared.alpha)
                 means = sum(source) / len(source), sum(candidate) / len(candidate)
                 note = f"source {means[0]:.4f}, {leg.candidate} {means[1]:.4f}, {len(lost)} samples"
+                if scored.repeated:
+                    note += f" ({scored.repeated} more are repeated and count once)"
                 if means[0] <= declared.margin:
                     interval = interval[0], 1.0
                     note += "; the source itself scores no more than the margin, so that much cannot be lost"
