@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from verify import metrics
 from verify.core import NotComparable
-from verify.metrics import BLOCK, by_axis, difference, unequal
+from verify.metrics import BLOCK, by_axis, difference, over_peak, unequal
 
 RNG = np.random.default_rng(0)
 
@@ -229,3 +229,21 @@ def test_memory_does_not_grow_with_the_array() -> None:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 20 * metrics.BLOCK * 8  # the arrays are 4 MB each, 16 MB as float64
+
+
+def test_over_peak_is_one_ruined_element_whatever_the_others_are() -> None:
+    flat, peaky = np.ones(1000, np.float32), np.zeros(1000, np.float32)
+    peaky[7] = 1.0
+    for wanted in (flat, peaky, -peaky):
+        got = wanted.copy()
+        got[3] += np.float32(0.25)
+        assert over_peak(difference(wanted, got), wanted) == 0.25
+    assert over_peak(difference(flat, flat), flat) == 0.0
+    zero = np.zeros(4, np.float32)
+    assert over_peak(difference(zero, zero), zero) == 0.0
+    assert over_peak(difference(zero, flat[:4]), zero) == math.inf
+    assert math.isnan(over_peak(difference(flat, np.full_like(flat, np.nan)), flat))
+    signed = np.array([-128, 0], np.int8)
+    assert over_peak(difference(signed, np.array([127, 0], np.int8)), signed) == 255 / 128
+    both = np.array([np.inf, 2.0], np.float32)
+    assert over_peak(difference(both, both + np.float32(1)), both) == 0.5

@@ -12,14 +12,14 @@ from verify.compared import DIFFERS, NOT_COMPARABLE, WITHIN, Row
 from verify.core import Array, NotComparable
 from verify.indices import value_lost
 from verify.limits import limit
-from verify.metrics import FEW, Difference, difference, factor, unequal
+from verify.metrics import FEW, Difference, difference, factor, over_peak, unequal
 from verify.slots import SLOTS, by_slot, outliers
 from verify.targets import integer
 
 if TYPE_CHECKING:
     from verify.graphs.info import GraphInfo
 
-METRICS = ("relative_l2", "max_over_rms", "nonfinite")
+METRICS = ("relative_l2", "max_over_peak", "nonfinite")
 #: The values that indices point into, and the axis.
 Pointed: TypeAlias = tuple[Array, int]
 
@@ -71,7 +71,7 @@ def _numbers(name: str, wanted: Array, got: Array, precision: str, info: GraphIn
     # integers and bool are exact (design, section 10), but for the codes of an integer build
     codes = integer(precision) and wanted.dtype.itemsize <= 2 and wanted.dtype.kind in "iu"
     exact = wanted.dtype.kind in "iub" and not codes
-    good = _good(d, "exact" if exact else precision)
+    good = _good(d, wanted, "exact" if exact else precision)
     notes: list[str] = []
     if not good:
         notes += _explain(wanted, got, d, exact)
@@ -81,17 +81,16 @@ def _numbers(name: str, wanted: Array, got: Array, precision: str, info: GraphIn
     dead = [] if info else list(_dead(wanted, got))
     bad_parts += [] if inner else dead
     notes += [*bad_parts, *(dead if inner else [])]
-    metrics = {
-        key: getattr(d, key)
-        for key in ("n", "relative_l2", "max_abs", "max_over_rms", "cosine", "gain", "sqnr_db", "nonfinite")
-    }
+    keys = ("n", "relative_l2", "max_abs", "max_over_rms", "cosine", "gain", "sqnr_db", "nonfinite")
+    metrics = {"max_over_peak": over_peak(d, wanted), **{key: getattr(d, key) for key in keys}}
     at = d.max_index if d.max_abs or d.nonfinite else None
     return _made(name, WITHIN if good and not bad_parts else DIFFERS, wanted, got, metrics, at, tuple(notes))
 
 
-def _good(d: Difference, precision: str) -> bool:
+def _good(d: Difference, wanted: Array, precision: str) -> bool:
     # written so that NaN is not within
-    return all(getattr(d, metric) <= bound(metric, precision)[0] for metric in METRICS)
+    held = {"relative_l2": d.relative_l2, "max_over_peak": over_peak(d, wanted), "nonfinite": d.nonfinite}
+    return all(value <= bound(metric, precision)[0] for metric, value in held.items())
 
 
 def _explain(wanted: Array, got: Array, d: Difference, exact: bool) -> Iterator[str]:
@@ -142,7 +141,7 @@ def _blocks(name: str, wanted: Array, got: Array, precision: str, info: GraphInf
         if varies(a) and not varies(b):
             nonzero = int(np.count_nonzero(b))
             yield f"{place} is {b.flat[0]:.4g} everywhere: {nonzero} of {b.size} elements are non-zero"
-        elif not _good(d, precision):
+        elif not _good(d, a, precision):
             yield f"{place}: relative_l2 = {d.relative_l2:.4g}"
 
 

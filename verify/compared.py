@@ -9,7 +9,7 @@ from typing import Any
 
 SCHEMA = "npu-verify/compare/1"
 WITHIN, DIFFERS, NOT_COMPARABLE = "within", "differs", "not comparable"
-METRICS = ("relative_l2", "max_over_rms", "max_abs")  # the table's columns
+METRICS = ("relative_l2", "max_over_peak", "max_abs")  # the table's columns
 SHOWN = 40  # rows of a table that a person still reads; beyond that, what is not within, and the worst that is
 
 
@@ -90,7 +90,7 @@ class Comparison:
 
 
 def _table(rows: list[Row]) -> list[str]:
-    head = ("tensor", "shape", "relative_l2", "max_over_rms", "max_abs", "worst at", "wanted", "got", "")
+    head = ("tensor", "shape", "relative_l2", "max_over_peak", "max_abs", "worst at", "wanted", "got", "")
     cells: list[tuple[str, ...]] = [head]
     for row in rows:
         numbers = [_number(row.metrics.get(name)) for name in METRICS]

@@ -80,7 +80,7 @@ FACTOR = 0.1
 def _rounded(trial: Trial, m: Measurement) -> Measurement:
     """The measurement, undecided where float32 does not determine the source's own output any better."""
     from verify.graphs.referee import wide_source
-    from verify.metrics import difference
+    from verify.metrics import difference, over_peak
 
     source = next((r for r in trial.recordings.get("source", ()) if r.case == m.where.case), None)
     graph = next((r for r in trial.recordings.get("graph", ()) if r.case == m.where.case), None)
@@ -89,8 +89,9 @@ def _rounded(trial: Trial, m: Measurement) -> Measurement:
     wide = wide_source(trial, graph)
     if wide is None or wide.get(m.where.tensor) is None:
         return m
-    own = difference(wide[m.where.tensor], source.outputs[m.where.tensor])
-    size = getattr(own, m.metric)
+    exact = wide[m.where.tensor]
+    own = difference(exact, source.outputs[m.where.tensor])
+    size = over_peak(own, exact) if m.metric == "max_over_peak" else own.relative_l2
     if not (own.relative_l2 <= ROUNDED and m.value <= TIMES * size):
         return m
     note = f"float32 rounding alone: the source is {size:.2g} off itself in float64; {m.note}"

@@ -42,7 +42,7 @@ def test_a_scale_with_cosine_1_fails_at_any_precision_and_is_named(tmp_path, pre
 
 def test_three_ruined_elements_of_ten_thousand_fail(tmp_path):
     verdict = multiplied(tmp_path, "y[0, [10, 5000, 9999]] += 5")
-    assert {f.metric for f in failing(verdict, "layers")} == {"max_over_rms"}
+    assert {f.metric for f in failing(verdict, "layers")} == {"max_over_peak"}
     assert "5 apart" in failing(verdict, "layers")[0].message
 
 

@@ -24,7 +24,7 @@ def test_error_and_worst_element() -> None:
     got[0, 2] += 1
     given = pair(Y, got)
     assert values(Parity(), given, "relative_l2") == [pytest.approx(1 / float(np.linalg.norm(Y)), rel=1e-5)]
-    (m,) = found(Parity(), given, "max_over_rms")
+    (m,) = found(Parity(), given, "max_over_peak")
     assert "(0, 2)" in m.note
 
 

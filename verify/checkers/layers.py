@@ -8,7 +8,7 @@ import numpy as np
 
 from verify.core import Array, Candidate, Measurement, NotComparable, RunSpec, Tier, Where, runs
 from verify.graphs.info import LAYOUT
-from verify.metrics import Difference, difference, factor, unequal
+from verify.metrics import Difference, difference, factor, over_peak, unequal
 from verify.slots import SLOTS, by_slot, outliers
 from verify.trial import Trial
 
@@ -35,9 +35,9 @@ def _extent(shape: Sequence[int | None], axis: int) -> int | None:
 class Layers:
     """Relative L2 error of outputs, of their batch slots, and of every inner tensor that the build's dumps show.
 
-    `slot_outlier` says how many times worse a batch slot is than the median one, `max_over_rms` the worst element of an
-    output over the output's rms, `factor` how far from 1 the gain is that explains an output's error alone (0 if none),
-    `integers` how many integers or bool of an output are not equal.
+    `slot_outlier` says how many times worse a batch slot is than the median one, `max_over_peak` the worst element of
+    an output over the output's largest, `factor` how far from 1 the gain is that explains an output's error alone (0 if
+    none), `integers` how many integers or bool of an output are not equal.
     relative L2 = |got - wanted| / |wanted|. What lies below the format's resolution counts as the resolution:
     the quantiser's step where the build states one.
     """
@@ -82,7 +82,7 @@ class Layers:
         if gain is not None:
             note = f"the candidate is about {gain:.4g} times the reference; " + note
         yield Measurement(where, "relative_l2", d.relative_l2, n=d.n, note=note)
-        yield Measurement(where, "max_over_rms", d.max_over_rms, n=d.n, note=f"{d.max_abs:.4g} apart; " + note)
+        yield Measurement(where, "max_over_peak", over_peak(d, wanted), n=d.n, note=f"{d.max_abs:.4g} apart; " + note)
         yield Measurement(where, "factor", abs(gain - 1) if gain is not None else 0.0, n=d.n, note=note)
 
     def _whole(self, where: Where, wanted: Array, got: Array) -> Measurement:

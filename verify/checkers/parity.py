@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from verify.core import Candidate, Measurement, NotComparable, RunSpec, Tier, runs
-from verify.metrics import difference, factor, unequal
+from verify.metrics import difference, factor, over_peak, unequal
 from verify.trial import Trial
 
 
@@ -36,4 +36,4 @@ class Parity:
                 if gain is not None:
                     note += f"; the candidate is about {gain:.4g} times the reference"
                 yield Measurement(where, "relative_l2", d.relative_l2, n=d.n, note=note)
-                yield Measurement(where, "max_over_rms", d.max_over_rms, n=d.n, note=note)
+                yield Measurement(where, "max_over_peak", over_peak(d, wanted), n=d.n, note=note)
