@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -64,3 +66,46 @@ def test_two_scored_samples_of_one_name_are_refused(tmp_path):
     held = candidate(tmp_path, TOML + '[accuracy]\ncases = "build.py:many"', build)
     with pytest.raises(UsageError, match="two scored samples are named 's'"):
         list(score_cases(held, tmp_path / "m.onnx"))
+
+
+SCORED = TOML.replace("[variant", '[accuracy]\nscore = "build.py:score"\n[variant')
+
+
+def test_a_variable_that_user_code_reads_voids_the_cache(tmp_path, monkeypatch):
+    build = (
+        BUILD
+        + """
+import os
+
+def score(expected, outputs):
+    return float(os.environ.get("SCORE_OF_MINE", "1")) * float(os.getenv("ANOTHER_OF_MINE") or 1)
+"""
+    )
+    held, store = candidate(tmp_path, SCORED, build), Store(tmp_path / "store")
+    kind = type(os.environ)
+    assert not check(held, store=store).environment["cache"] and check(held, store=store).environment["cache"]
+    monkeypatch.setenv("NOBODY_READS_THIS", "1")
+    assert check(held, store=store).environment["cache"] and type(os.environ) is kind
+    for name in ("SCORE_OF_MINE", "ANOTHER_OF_MINE"):
+        monkeypatch.setenv(name, "0.5")
+        again = check(held, store=store)
+        assert not again.environment["cache"] and again.outcome is not Outcome.PASSED
+
+
+def test_a_file_that_changes_while_it_is_used_is_never_taken_for_what_was_read(tmp_path):
+    build = (
+        BUILD
+        + """
+from pathlib import Path
+
+def score(expected, outputs):
+    label = Path(__file__).with_name("label.txt")
+    held = float(label.read_text())
+    label.write_text("0.5")  # somebody else does, at this very moment
+    return held
+"""
+    )
+    (tmp_path / "label.txt").write_text("1.0")
+    held, store = candidate(tmp_path, SCORED, build), Store(tmp_path / "store")
+    check(held, store=store)
+    assert not check(held, store=store).environment["cache"]

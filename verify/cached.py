@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verify import recording, schemas
+from verify import environs, recording, schemas
 from verify.core import Artifact, Build, LayerRow, UsageError
 from verify.graphs.align import Match
 from verify.store import file_digest
@@ -42,7 +43,8 @@ def keep(stage: Stage, key: str, build: Build | None) -> Build | None:
         "scored": {role: asdict(held) for role, held in stage.facts.get("scored", {}).items()},
         "notes": stage.notes,
         "files": {path.name: _state(path) for path in sorted(folder.iterdir())},
-        "opened": {str(path): file_digest(path) for path in sorted(stage.opened) if path.is_file()},
+        "opened": {str(path): _opened(path, stage.started) for path in sorted(stage.opened) if path.is_file()},
+        "environ": environs.asked(str(stage.candidate.folder.resolve()) + os.sep),
     }
     return _restore(stage, stage.store.keep(folder, KIND, key, entry))
 
@@ -50,6 +52,12 @@ def keep(stage: Stage, key: str, build: Build | None) -> Build | None:
 def _state(path: Path) -> str:
     """The digest of a kept file; of layer dumps, which are large and cannot make anything pass, the size."""
     return str(path.stat().st_size) if path.name.endswith(".layers.npz") else file_digest(path)
+
+
+def _opened(path: Path, started: float) -> str:
+    """The digest of a file that user code opened; of one that was changed since then nobody knows what was read."""
+    stat = path.stat()
+    return file_digest(path) if max(stat.st_mtime, stat.st_ctime) < started else "changed while it was used"
 
 
 def load(stage: Stage, key: str) -> Build | None:
@@ -64,6 +72,7 @@ def load(stage: Stage, key: str) -> Build | None:
     except (OSError, ValueError, KeyError, AttributeError, UsageError):  # cut short, removed, or of another version
         return None
     opened = document.get("opened", {})
+    whole &= all(environs.digest(name) == held for name, held in document.get("environ", {}).items())
     if not whole or any(not Path(name).is_file() or file_digest(Path(name)) != held for name, held in opened.items()):
         return None
     build = _restore(stage, entry)

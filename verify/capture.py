@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,7 @@ from verify.cases import (
     score_cases,
 )
 from verify.core import Artifact, Build, Candidate, Case, Missing, NotComparable, Recording, Tensors, UsageError
+from verify.environs import watching_environment
 from verify.frozen import Site, Watch, decided, frozen, of_export, taking, watching
 from verify.graphs import info
 from verify.graphs.signature import signature
@@ -61,6 +63,7 @@ class Stage:
     opened: set[Path] = field(default_factory=set)
     sites: list[Site] = field(default_factory=list)
     taken: list[Watch] = field(default_factory=list)
+    started: float = field(default_factory=time.time)
 
 
 def graph_of(stage: Stage) -> Artifact:
@@ -84,8 +87,6 @@ def record(
     stage: Stage, role: str, run: Callable[[Case], tuple[Tensors, Tensors, Mapping[str, Any]]], evidence: str
 ) -> tuple[Recording, ...]:
     """Run every case once in one role; `run` returns outputs, inner tensors and the integrity record."""
-    import time
-
     done = []
     for case in stage.cases:
         start = time.perf_counter()
@@ -338,7 +339,7 @@ def capture(candidate: Candidate, plan: Plan, store: Store, progress: Any, work:
     from verify import cached
 
     stage = Stage(candidate, plan, store, progress, work)
-    with recording_files() as opened, ExitStack() as stack:
+    with recording_files() as opened, watching_environment(), ExitStack() as stack:
         with progress.step("loading the model and its cases", expected_seconds=6):
             graph = graph_of(stage)
             stage.cases = load_cases(candidate, graph)
