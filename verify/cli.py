@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verify.core import UsageError
-from verify.streams import abandon, open_all
+from verify.streams import abandon, apart, open_all
 
 if TYPE_CHECKING:
     from verify.verdict import Verdict
@@ -202,16 +203,14 @@ def _examine(options: argparse.Namespace) -> int:
     candidates = [load(options.candidate, name) for name in wanted]
     if options.run and options.run.exists():
         raise UsageError("already exists", str(options.run), "name a new folder: evidence is never overwritten")
-    verdicts = []
+    verdicts, folder = [], options.run.absolute() if options.run else None
     for candidate in candidates:
-        run = options.run / candidate.variant.name if options.run and len(candidates) > 1 else options.run
-        command = f"npu-verify {options.command} {options.candidate} --variant {candidate.variant.name}"
-        if options.policy:
-            command += f" --policy {options.policy}"
-        with progress(candidate.name, quiet=options.quiet) as shown:
-            verdicts.append(
-                examine(candidate, policy, run=run, store=Store(options.cache), progress=shown, command=command)
-            )
+        run = folder / candidate.variant.name if folder and len(candidates) > 1 else folder
+        words = ["npu-verify", options.command, options.candidate, "--variant", candidate.variant.name]
+        command = shlex.join(map(str, words + (["--policy", options.policy] if options.policy else [])))
+        store = Store(options.cache.absolute())
+        with progress(candidate.name, quiet=options.quiet) as shown, apart():
+            verdicts.append(examine(candidate, policy, run=run, store=store, progress=shown, command=command))
     _show(verdicts, options)
     return exit_code(verdicts, gate=options.command == "gate")
 
@@ -298,8 +297,9 @@ def _pack(options: argparse.Namespace) -> int:
     from verify.store import Store
 
     candidate = load(options.candidate, options.variant)
-    with progress(candidate.name, quiet=options.quiet) as shown:
-        print(pack(candidate, options.out, Store(options.cache), shown))
+    with progress(candidate.name, quiet=options.quiet) as shown, apart():
+        told = pack(candidate, options.out, Store(options.cache.absolute()), shown)
+    print(told)
     return 0
 
 

@@ -22,10 +22,11 @@ ZERO = "structure and masks are exact: nothing is tolerated"
 DESTROYED = Limit(0.999, "error >= signal: what came back says less than zeros would (all zeros give exactly 1)")
 REPORT = Limit(float("inf"), "stated, not judged; a budget in candidate.toml makes it a gate", "report")
 
-# Honest float32 pairs (source against graph, fused against graph) stay below 2.6e-6 in relative L2 and 8.1e-6 in the
+# Honest float32 pairs (source against graph, fused against graph) stay below 2.6e-6 in relative L2 and 1.7e-5 in the
 # worst element over the largest on every fixture (`python benchmarks/honest.py`); a 2 % fault in one FFN of a 12-layer
 # encoder is 8e-3.
-FP32 = Limit(1e-4, "38 x the worst honest float32 pair of the fixtures, 12 x their worst element")
+FP32 = Limit(1e-4, "38 x the worst honest float32 pair of the fixtures")
+FP32_WORST = Limit(4e-4, "24 x the worst honest float32 element of the fixtures")
 # Vendor simulator, fp16: the worst honest build measured is 31.6 dB (24 layers with outlier channels), that is 0.026.
 FP16 = Limit(0.1, "4 x the worst honest fp16 build measured (31.6 dB, 24 layers with outlier channels)")
 BF16 = Limit(0.5, "fp16's limit x 8 (three bits fewer), capped at half the signal")
@@ -34,9 +35,9 @@ BF16 = Limit(0.5, "fp16's limit x 8 (three bits fewer), capped at half the signa
 LOW = {"exact": Limit(0.0, "exact was asked for"), "fp32": FP32, "fp16": FP16, "bf16": BF16, "*": DESTROYED}
 WORST = {
     "exact": Limit(0.0, "exact was asked for"),
-    "fp32": FP32,
-    "fp16": FP16,
-    "bf16": BF16,
+    "fp32": FP32_WORST,
+    "fp16": Limit(0.5, "5 x the worst honest fp16 element of the fixtures (PP-OCR det, where its sigmoid is steep)"),
+    "bf16": Limit(2.0, "fp16's limit x 8 (three bits fewer), capped at twice the largest value"),
     "*": Limit(
         2.0, "twice the largest value: an integer build clips, so the worst that it makes of it is its opposite"
     ),
@@ -56,7 +57,7 @@ LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
     ("indices", "wrong"): {"*": Limit(0, "an index may differ only between ties")},
     ("indices", "value_lost"): LOW,
     ("parity", "relative_l2"): {"*": FP32},
-    ("parity", "max_over_peak"): {"*": FP32},
+    ("parity", "max_over_peak"): {"*": FP32_WORST},
     ("parity", "unequal"): {"*": Limit(0, "integers, bool and strings are exact (design, section 10)")},
     ("layers", "relative_l2"): LOW,
     ("layers", "max_over_peak"): {**WORST, "*": Limit(2.0, "twice the largest value", "warn")},

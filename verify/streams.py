@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 
 
 def open_all() -> None:
@@ -21,6 +23,17 @@ def open_all() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Run user code: what it prints goes to standard error, and where it changes to another folder, we come back."""
+    here = os.getcwd()
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.chdir(here)
 
 
 def abandon(number: int) -> None:
