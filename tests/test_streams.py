@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -62,3 +63,19 @@ def test_a_plugin_that_exits_gives_no_verdict(monkeypatch, capsys, tmp_path):
 
     monkeypatch.setitem(COMMANDS, "doctor", leave)
     assert main(["doctor"]) == 2 and "before there was a verdict" in capsys.readouterr().err
+
+
+def test_what_user_code_prints_and_where_it_goes_is_kept_apart(tmp_path):
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    (tmp_path / "away").mkdir()
+    candidate(folder, TOML, BUILD + f"\nimport os\nprint('noise')\nos.chdir({str(tmp_path / 'away')!r})\n")
+    (folder / "p.toml").write_text("")
+    done = shell('"$@" check candidate.toml --policy p.toml --json - --junit j.xml --run r', folder)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert "noise" in done.stderr and report["run"] and (folder / "j.xml").exists() and (folder / "r").is_dir()
+    assert not list((tmp_path / "away").iterdir())
+    done = shell('"$@" check "a b/candidate.toml" --json - --cache c', tmp_path)
+    commands = {m["reproduce"] for m in json.loads(done.stdout)["findings"]}
+    assert commands == {"npu-verify check 'a b/candidate.toml' --variant fused"}
