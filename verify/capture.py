@@ -35,7 +35,7 @@ from verify.plan import LAYER_CASES, Plan
 from verify.protocols import LiveBuild, Session, load
 from verify.scoring import score
 from verify.settled import settling
-from verify.steady import unsteady
+from verify.steady import contradicted, unsteady
 from verify.store import Store, code_version, file_digest, key_of, packages
 from verify.trial import Trial
 from verify.usercode import is_reference, recording_files
@@ -121,6 +121,7 @@ def references(stage: Stage, graph: Artifact, source: Session) -> None:
         stage.recordings["source"] = record(stage, "source", of_source, evidence)
         if not is_reference(candidate.variant.graph or candidate.graph):
             stage.notes += decided(stage.taken)
+        stage.notes += contradicted(stage.cases, stage.recordings["source"])
         stage.recordings["graph"] = record(stage, "graph", of_graph, "reference")
         for role, session in (("source", source), ("graph", plain)):
             again = session.run(prepare(candidate, stage.cases[0].inputs))

@@ -1,8 +1,10 @@
-"""Whether a model gives the same answer when it is asked again: one that does not is nothing to compare with."""
+"""Whether a reference can be believed: it answers alike when it is asked again, and as its cases expect."""
 
 from __future__ import annotations
 
-from verify.core import NotComparable, Tensors
+from collections.abc import Sequence
+
+from verify.core import Case, NotComparable, Recording, Tensors
 from verify.limits import FP32
 
 
@@ -28,3 +30,25 @@ def unsteady(first: Tensors, again: Tensors) -> str:
         except NotComparable:  # as above
             continue
     return ""
+
+
+#: Outputs that came with a model were computed elsewhere, maybe on a GPU in half precision (house choice).
+EXPECTED = 1e-2
+
+
+def contradicted(cases: Sequence[Case], source: Sequence[Recording]) -> list[str]:
+    """A note for the first case whose expected outputs are not what the source gives; labels are none of them."""
+    from verify.metrics import difference
+
+    for case, recording in zip(cases, source, strict=True):
+        for name, wanted in (case.expected or {}).items():
+            got = recording.outputs.get(name)
+            if got is None or wanted.dtype.kind != "f" or wanted.shape != got.shape or not wanted.size:
+                continue
+            d = difference(wanted, got)
+            if not d.relative_l2 <= EXPECTED and d.n:
+                far = f"relative_l2 = {d.relative_l2:.3g}"
+                return [
+                    f"the source does not give what case {case.name} expects of {name} ({far}): another model's data?"
+                ]
+    return []

@@ -76,3 +76,17 @@ def device(feeds):
     verdict = checked(tmp_path, own("fp32").replace("runner.py", "says.py"), build)
     assert (outcome(verdict, "graph~device") is Outcome.PASSED) is passed
     assert tier(verdict, Tier.DEVICE) is (Outcome.PASSED if passed else Outcome.INCONCLUSIVE)
+
+
+@pytest.mark.parametrize(("factor", "noted"), [(1.0, False), (77.0, True)])
+def test_expected_outputs_that_the_source_does_not_give_are_noted(tmp_path, factor, noted):
+    import numpy as np
+
+    tanh(tmp_path)
+    (tmp_path / "cases").mkdir()
+    for i in range(2):
+        x = np.random.default_rng(i).normal(size=(1, 4)).astype(np.float32)
+        held = {"x": x, "expected.y": np.tanh(x) * np.float32(factor), "expected.label": np.array([3])}
+        np.savez(tmp_path / "cases" / f"c{i}.npz", **held)
+    verdict = checked(tmp_path, TOML.replace("build.py:cases", "cases"), SOURCE.format(change=""))
+    assert any("does not give what case c0 expects of y" in note for note in verdict.notes) is noted

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from onnx import helper
 
-from tests.small import linear, save
+from tests.small import linear, normal, save
+from verify.core import UsageError
 from verify.graphs.info import FEW, read
 
 
@@ -35,3 +37,16 @@ def test_layout_operators_are_not_counted(tmp_path):
 def test_files_of_external_weights_are_known(tmp_path):
     linear(tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     assert read(tmp_path / "m.onnx").external == ("w.bin",)
+
+
+def test_a_graph_that_changed_is_read_again(tmp_path):
+    path = linear(tmp_path / "m.onnx")
+    assert read(path).outputs == ("y",) and read(path) is read(path)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["another"])]
+    save(path, nodes, outputs=[("another", 1, None)], weights={"w": normal(0, 4, 3)})
+    assert read(path).outputs == ("another",)
+
+
+def test_a_graph_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(UsageError, match="not a readable ONNX file"):
+        read(tmp_path / "m.onnx")

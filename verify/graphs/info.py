@@ -102,9 +102,17 @@ class GraphInfo:
         return node.axis, tuple(pieces)
 
 
-@lru_cache(maxsize=8)
 def read(path: Path) -> GraphInfo:
     """The GraphInfo of an ONNX file; external data is not loaded. Raises UsageError for an unreadable file."""
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise UsageError(f"not a readable ONNX file ({error.strerror})", str(path), "export it again") from None
+    return _read(path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, _changed: int, _size: int) -> GraphInfo:
     import onnx
 
     try:
