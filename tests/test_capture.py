@@ -109,3 +109,10 @@ def score(expected, outputs):
     held, store = candidate(tmp_path, SCORED, build), Store(tmp_path / "store")
     check(held, store=store)
     assert not check(held, store=store).environment["cache"]
+
+
+def test_a_batch_axis_that_no_output_has_is_refused(tmp_path):
+    store = Store(tmp_path / "store")
+    assert check(candidate(tmp_path, "batch_axis = 1\n" + TOML), store=store).run
+    with pytest.raises(UsageError, match="batch_axis = 2, and no output has more than 2 axes"):
+        check(candidate(tmp_path, "batch_axis = 2\n" + TOML), store=store)

@@ -121,6 +121,10 @@ def references(stage: Stage, graph: Artifact, source: Session) -> None:
         stage.recordings["source"] = record(stage, "source", of_source, evidence)
         if not is_reference(candidate.variant.graph or candidate.graph):
             stage.notes += decided(stage.taken)
+        axes = max((v.ndim for r in stage.recordings["source"] for v in r.outputs.values()), default=0)
+        if candidate.batch_axis and candidate.batch_axis >= axes:  # no slot would be looked at
+            what = f"batch_axis = {candidate.batch_axis}, and no output has more than {axes} axes"
+            raise UsageError(what, str(candidate.folder / "candidate.toml"), "count from 0, or leave it out")
         stage.notes += contradicted(stage.cases, stage.recordings["source"])
         stage.recordings["graph"] = record(stage, "graph", of_graph, "reference")
         for role, session in (("source", source), ("graph", plain)):
