@@ -116,3 +116,23 @@ def test_a_batch_axis_that_no_output_has_is_refused(tmp_path):
     assert check(candidate(tmp_path, "batch_axis = 1\n" + TOML), store=store).run
     with pytest.raises(UsageError, match="batch_axis = 2, and no output has more than 2 axes"):
         check(candidate(tmp_path, "batch_axis = 2\n" + TOML), store=store)
+
+
+def test_a_file_that_comes_into_a_folder_or_glob_voids_the_cache(tmp_path):
+    build = (
+        BUILD
+        + """
+from pathlib import Path
+
+def score(expected, outputs):
+    return min(float(path.read_text()) for path in (Path(__file__).parent / "labels").glob("*.txt"))
+"""
+    )
+    for name in ("labels", "more"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("1.0")
+    held, store = candidate(tmp_path, 'depends = ["more/*"]\n' + SCORED, build), Store(tmp_path / "store")
+    assert not check(held, store=store).environment["cache"] and check(held, store=store).environment["cache"]
+    for name in ("labels", "more"):
+        (tmp_path / name / "b.txt").write_text("0.5")
+        assert not check(held, store=store).environment["cache"] and check(held, store=store).environment["cache"]

@@ -193,3 +193,18 @@ def test_the_import_path_holds_each_folder_once(tmp_path):
     for _ in range(3):
         resolve("build.py:f", tmp_path)
     assert sys.path.count(str(tmp_path)) == 1
+
+
+def test_folders_that_user_code_lists_are_seen_and_those_of_libraries_are_not(tmp_path):
+    from verify.opened import recording_files
+
+    (tmp_path / "listed").mkdir()
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "mine.py").write_text(
+        "import os, pathlib, tempfile, numpy\n"
+        f"def f():\n    list(pathlib.Path({str(tmp_path / 'listed')!r}).glob('*'))\n"
+        "    with tempfile.TemporaryDirectory():\n        pass\n"
+    )
+    with recording_files() as opened:
+        resolve("mine.py:f", tmp_path / "code")()
+    assert {path for path in opened if path.is_dir()} == {tmp_path / "listed"}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from verify import environs, recording, schemas
 from verify.core import Artifact, Build, LayerRow, UsageError
 from verify.graphs.align import Match
+from verify.opened import state
 from verify.store import file_digest
 from verify.trial import Scored
 
@@ -43,7 +44,7 @@ def keep(stage: Stage, key: str, build: Build | None) -> Build | None:
         "scored": {role: asdict(held) for role, held in stage.facts.get("scored", {}).items()},
         "notes": stage.notes,
         "files": {path.name: _state(path) for path in sorted(folder.iterdir())},
-        "opened": {str(path): _opened(path, stage.started) for path in sorted(stage.opened) if path.is_file()},
+        "opened": {str(path): _opened(path, stage.started) for path in sorted(stage.opened) if path.exists()},
         "environ": environs.asked(str(stage.candidate.folder.resolve()) + os.sep),
     }
     return _restore(stage, stage.store.keep(folder, KIND, key, entry))
@@ -57,7 +58,8 @@ def _state(path: Path) -> str:
 def _opened(path: Path, started: float) -> str:
     """The digest of a file that user code opened; of one that was changed since then nobody knows what was read."""
     stat = path.stat()
-    return file_digest(path) if max(stat.st_mtime, stat.st_ctime) < started else "changed while it was used"
+    changed = path.is_file() and max(stat.st_mtime, stat.st_ctime) >= started
+    return "changed while it was used" if changed else state(path)
 
 
 def load(stage: Stage, key: str) -> Build | None:
@@ -73,7 +75,7 @@ def load(stage: Stage, key: str) -> Build | None:
         return None
     opened = document.get("opened", {})
     whole &= all(environs.digest(name) == held for name, held in document.get("environ", {}).items())
-    if not whole or any(not Path(name).is_file() or file_digest(Path(name)) != held for name, held in opened.items()):
+    if not whole or any(state(Path(name)) != held for name, held in opened.items()):
         return None
     build = _restore(stage, entry)
     stage.facts["hit"] = key

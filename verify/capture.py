@@ -17,6 +17,7 @@ from verify.backends.source import SourceBackend
 from verify.bundle import left_out
 from verify.cases import (
     digest_cases,
+    digest_depends,
     digest_scored,
     laid_out,
     load_calibration,
@@ -171,6 +172,7 @@ def capture_key(stage: Stage, graph: Artifact, calibration: Sequence[Case]) -> s
             "calibration": digest_cases(calibration) if calibration else "",
             "cases": digest_cases(stage.cases),
             "scored": digest_scored(candidate),
+            "depends": digest_depends(candidate),
             "source": fingerprint(stage.recordings["source"]),
             "layers": stage.plan.layers,
             "toolkit": builder.environment(candidate) if builder else {},

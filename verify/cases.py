@@ -15,6 +15,7 @@ from verify.usercode import ignore, is_reference, note, resolve
 
 __all__ = [
     "digest_cases",
+    "digest_depends",
     "digest_scored",
     "digest_tensors",
     "export_graph",
@@ -103,6 +104,13 @@ def digest_scored(candidate: Candidate) -> dict[str, str]:
     declared = candidate.accuracy.cases if candidate.accuracy else ""
     files = files_of(candidate, declared) if declared else []
     return {os.path.relpath(path, candidate.folder): file_digest(path) for path in files}
+
+
+def digest_depends(candidate: Candidate) -> dict[str, str]:
+    """The sha256 of every file that `depends` names now, by its name relative to the candidate."""
+    import os
+
+    return {os.path.relpath(path, candidate.folder): file_digest(path) for path in _depends(candidate)}
 
 
 def digest_tensors(tensors: Tensors) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 import os
 import site
@@ -34,7 +35,7 @@ def ignore(folder: Path) -> None:
 
 @contextmanager
 def recording_files() -> Iterator[set[Path]]:
-    """Collect the files that user code really opens for reading, the user's own modules among them.
+    """Collect the files that user code really opens for reading, its own modules among them, and folders it lists.
 
     Left out are the standard library, installed packages, /proc and the like, and what we write ourselves. What a
     folder's code opened earlier in this process counts too: modules and caches are not read twice. Seen is what
@@ -57,14 +58,17 @@ def note(folder: Path, files: Iterable[Path]) -> None:
     seen = _SEEN.setdefault(str(folder.resolve()) + os.sep, set())
     seen.update(str(path.resolve()) for path in files)
     for held in _ACTIVE:
-        held.update(Path(p) for p in seen if os.path.isfile(p))
+        held.update(Path(p) for p in seen if os.path.exists(p))
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
-    if event != "open" or not _ACTIVE:
+    if event not in ("open", "os.listdir", "os.scandir") or not _ACTIVE:
         return
     try:
-        _opened(args[0], args[2])
+        if event == "open":
+            _opened(args[0], args[2])
+        elif "importlib" not in sys._getframe(1).f_code.co_filename:  # which looks for modules everywhere
+            _listed(args[0])
     except Exception:  # an audit hook that raises would forbid the user's own open
         return
 
@@ -85,6 +89,33 @@ def _opened(path: Any, flags: Any) -> None:
         _SEEN.setdefault(folder, set()).add(full)
         for held in _ACTIVE:
             held.add(Path(full))
+
+
+def _listed(path: Any) -> None:
+    """A folder counts where user code itself lists it, or a library does for it and it lies beside that code."""
+    frame, folder, itself = sys._getframe(2), "", True
+    while frame is not None and not folder:
+        file = frame.f_code.co_filename
+        folder = folder_of(file)
+        itself &= bool(folder) or file.startswith((os.path.dirname(os.__file__) + os.sep, "<frozen "))
+        itself &= f"{os.sep}site-packages{os.sep}" not in file or bool(folder)
+        frame = frame.f_back  # type: ignore[assignment]
+    full = os.path.realpath(os.fsdecode(path if path is not None else "."))
+    wanted = folder and (itself or (full + os.sep).startswith(folder))
+    if wanted and not (full + os.sep).startswith((*_library(), *_IGNORED, *_SYSTEM)):
+        _SEEN.setdefault(folder, set()).add(full)
+        for held in _ACTIVE:
+            held.add(Path(full))
+
+
+def state(path: Path) -> str:
+    """What a file holds, or which names a folder (hidden ones and Python's own apart), as a digest; "" for neither."""
+    from verify.store import file_digest
+
+    if path.is_dir():
+        names = sorted(n for n in os.listdir(path) if not n.startswith(".") and n != "__pycache__")
+        return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
+    return file_digest(path) if path.is_file() else ""
 
 
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/")  # the kernel's and the machine's own, never a model's data
