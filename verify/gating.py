@@ -228,11 +228,17 @@ def _coverage(trial: Trial) -> dict[str, Any]:
 
 
 def _environment(trial: Trial) -> dict[str, Any]:
-    installed = packages()
+    installed, built = packages(), dict(trial.build.environment) if trial.build else {}
+    local = trial.candidate.target == "cpu"
     return {
+        "toolkit": built.get("rknn-toolkit2"),
+        "runtime": f"onnxruntime {installed.get('onnxruntime')}" if local else None,
+        "driver": None,  # of a board: there is none yet
+        "soc": None,
+        "isa": host()["isa"],
         "host": dict(host()),
         "packages": {name: installed[name] for name in NAMED if name in installed},
-        "build": dict(trial.build.environment) if trial.build else {},
+        "build": built,
         "cases": len(trial.recordings.get("source", ())),
         "cache": trial.facts.get("hit", ""),
         "builder": trial.candidate.variant.builder,

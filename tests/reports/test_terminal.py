@@ -115,3 +115,21 @@ def test_the_message_is_the_sentence_and_its_remark() -> None:
     assert sentence(found) == line and found.message.startswith(line + "; between 0.34 and 0.48; source")
     assert remark(found).startswith("between 0.34")
     assert tidy(" a\n b\x00") == "a b "
+
+
+def test_a_long_reason_is_told_once_and_a_short_one_beside_each_tier() -> None:
+    long = (
+        "the toolkit died of signal 4 (SIGILL) in hybrid_quantization_step2; the last error in its log: Meet "
+        + "x" * 60
+    )
+    for reason, count in ((long, 1), ("no board", 2)):
+        lines = [line for line in render(missing(reason)).splitlines() if "NOT PROVEN" in line]
+        assert lines[0] == f"NOT PROVEN: device ({reason})"
+        assert len(lines) == 2 and sum(reason in line for line in lines) == count
+    assert "; the last error" not in render(missing(long)).splitlines()[0]
+
+
+def missing(reason: str) -> Verdict:
+    given = made.unproven()
+    legs = tuple(dataclasses.replace(leg, missing=reason) if leg.missing else leg for leg in given.legs)
+    return judge(made.but(given, legs=legs), Policy())

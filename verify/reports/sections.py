@@ -27,7 +27,9 @@ def why(verdict: Verdict) -> str:
             for reason in [leg.reason for leg in open_legs] or list(judged.reasons):
                 if judged.outcome is not Outcome.PASSED and names[tier] not in by_reason.setdefault(reason, []):
                     by_reason[reason].append(names[tier])
-        open_ = "; ".join(f"{' and '.join(tiers)} not proven ({tidy(reason)})" for reason, tiers in by_reason.items())
+        # the first clause is enough here: the whole reason stands below
+        short = {reason: tidy(reason).partition("; ")[0] for reason in by_reason}
+        open_ = "; ".join(f"{' and '.join(tiers)} not proven ({short[reason]})" for reason, tiers in by_reason.items())
         return f"nothing failed, {open_ or 'nothing was measured'}"
     waived = len({f.id for f in verdict.findings if f.waived})
     held = "everything is within its limits: " + ", ".join(names[tier] for tier in verdict.tiers)

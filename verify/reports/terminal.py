@@ -10,6 +10,7 @@ from verify.reports.page import Page, middle
 from verify.reports.sections import WORD, why
 from verify.verdict import Verdict
 
+LONG = 60  # characters of a reason that is not said twice
 WIDTH = 80  # columns when nobody says: what a log viewer or a split terminal shows
 
 
@@ -26,8 +27,12 @@ def render(verdict: Verdict, *, colour: bool = False, width: int | None = None, 
     listing.findings(page, verdict, verbose)
     page.gap()
     sections.first_divergent(page, verdict)
+    told: set[str] = set()
     for item in verdict.not_proven:
-        page.line(page.paint("NOT PROVEN: ", "inconclusive") + tidy(item))
+        tier, _, reason = tidy(item).partition(" ")
+        shown = reason if reason not in told or len(reason) < LONG else "(for the same reason)"
+        told.add(reason)
+        page.line(page.paint("NOT PROVEN: ", "inconclusive") + f"{tier} {shown}".rstrip())
     sections.facts(page, verdict, verbose)
     page.section("Next", verdict.next_steps, numbered=True)
     if verdict.run:
