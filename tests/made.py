@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 from verify.core import Measurement, Tier, Where
-from verify.judge import LegRecord, Run
 from verify.policy import REQUIRED
+from verify.stored import LegRecord, Run
 
 BOARD = {"missing": "no board", "do": "connect a board and run npu-verify gate"}
 NPU_LEGS = (

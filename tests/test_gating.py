@@ -14,10 +14,11 @@ import verify.gating
 from tests.small import BUILD, FLOAT, TOML, candidate, linear, save
 from verify.core import Measurement, Missing, NotComparable, Outcome, RunSpec, Tier, UsageError, Where
 from verify.gating import Rejected, check, examine, gate
-from verify.judge import from_document, judge
+from verify.judge import judge
 from verify.policy import Policy
 from verify.schemas import read
 from verify.store import Store
+from verify.stored import from_document
 
 SCORED = """
 [accuracy]

@@ -11,8 +11,9 @@ import pytest
 
 from tests import made
 from verify.core import Outcome, Tier, UsageError
-from verify.judge import from_document, judge, judge_one, to_document
+from verify.judge import judge, judge_one
 from verify.policy import REQUIRED, Policy, Waiver
+from verify.stored import from_document, to_document
 from verify.verdict import _plain
 
 TODAY = datetime.date(2027, 1, 10)

@@ -54,7 +54,7 @@ def exported(folder: Path) -> tuple[Measurement, ...]:
     """What the packed run says that its export had frozen, () for what is no bundle: a bundle cannot export again."""
     if not (folder / MANIFEST).exists():
         return ()
-    from verify.judge import from_document
+    from verify.stored import from_document
 
     held = from_document(schemas.read(folder / "run.json", "run")).measurements
     return tuple(m for m in held if m.metric in ("frozen_branches", "baked_shapes"))

@@ -17,7 +17,7 @@ from verify.store import file_digest
 from verify.trial import Scored
 
 if TYPE_CHECKING:
-    from verify.capture import Stage
+    from verify.stage import Stage
 
 KIND = "builds"
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from verify.backends.graph import GraphBackend
 from verify.backends.source import SourceBackend
-from verify.bundle import left_out
 from verify.cases import (
-    digest_cases,
-    digest_depends,
-    digest_scored,
     laid_out,
     load_calibration,
     load_cases,
@@ -27,159 +20,20 @@ from verify.cases import (
     same_file,
     score_cases,
 )
-from verify.core import Artifact, Build, Candidate, Case, Missing, NotComparable, Recording, Tensors, UsageError
+from verify.core import Artifact, Build, Candidate, Case, Missing, NotComparable, Tensors
 from verify.environs import watching_environment
-from verify.frozen import Site, Watch, decided, frozen, of_export, taking, watching
+from verify.frozen import frozen
 from verify.graphs import info
-from verify.graphs.signature import signature
+from verify.keys import capture_key
 from verify.plan import LAYER_CASES, Plan
 from verify.protocols import LiveBuild, Session, load
+from verify.references import references
 from verify.scoring import score
 from verify.settled import settling
-from verify.steady import contradicted, unsteady
-from verify.store import Store, code_version, file_digest, key_of, packages
+from verify.stage import Stage, given, graph_of, record
+from verify.store import Store
 from verify.trial import Trial
-from verify.usercode import is_reference, recording_files
-
-
-@dataclass
-class Stage:
-    """What one capture gathers on its way to a Trial.
-
-    `files` are what the run folder should hold, `opened` what user code read, `sites` where the exporter took values
-    out of its trace, `taken` the values that the source took there, case by case.
-    """
-
-    candidate: Candidate
-    plan: Plan
-    store: Store
-    progress: Any
-    work: Path
-    cases: list[Case] = field(default_factory=list)
-    recordings: dict[str, tuple[Recording, ...]] = field(default_factory=dict)
-    missing: dict[str, Missing] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    files: dict[str, Path] = field(default_factory=dict)
-    opened: set[Path] = field(default_factory=set)
-    sites: list[Site] = field(default_factory=list)
-    taken: list[Watch] = field(default_factory=list)
-    started: float = field(default_factory=time.time)
-
-
-def graph_of(stage: Stage) -> Artifact:
-    """The ONNX graph of the candidate: a file, or exported now; what the exporter froze or warned of is kept."""
-    from verify.cases import export_graph
-
-    declared = stage.candidate.variant.graph or stage.candidate.graph
-    with watching(stage.candidate, declared) as watch, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        path = export_graph(stage.candidate, stage.work)
-    sites, told = of_export(watch, caught)
-    stage.sites += sites
-    stage.notes += told
-    stage.files["graph.onnx"] = path
-    for weights in signature(path).external:
-        stage.files[str(weights.relative_to(path.parent))] = weights
-    return Artifact("graph", path, file_digest(path))
-
-
-def record(
-    stage: Stage, role: str, run: Callable[[Case], tuple[Tensors, Tensors, Mapping[str, Any]]], evidence: str
-) -> tuple[Recording, ...]:
-    """Run every case once in one role; `run` returns outputs, inner tensors and the integrity record."""
-    done = []
-    for case in stage.cases:
-        start = time.perf_counter()
-        outputs, layers, integrity = run(case)
-        seconds = time.perf_counter() - start
-        done.append(Recording(role, case.name, outputs, layers, integrity, {}, seconds, evidence))
-    return tuple(done)
-
-
-def references(stage: Stage, graph: Artifact, source: Session) -> None:
-    """The source's and the graph's own recordings; the graph's inner tensors for the cases that need them."""
-    candidate, wanted = stage.candidate, info.read(graph.path)
-    indexed = any(wanted.indexed(name) for name in wanted.outputs)
-    with (
-        stage.progress.step("running source and graph"),
-        GraphBackend(instrument=False).open(candidate, graph) as plain,
-    ):
-
-        def of_source(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
-            stage.taken.append(Watch())
-            with taking(stage.taken[-1]):
-                return source.run(prepare(candidate, case.inputs)), {}, {}
-
-        def of_graph(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
-            fed = prepare(candidate, case.inputs)
-            return plain.run(fed), {}, {"inputs": fed, "given": case.inputs}
-
-        evidence = getattr(source, "evidence", "reference")
-        if evidence == "replay":
-            stage.notes.append("the source model is not here: its outputs are those that were recorded with the bundle")
-            stage.notes += [f"not in the bundle: {note}" for note in left_out(candidate.folder)]
-        stage.recordings["source"] = record(stage, "source", of_source, evidence)
-        if not is_reference(candidate.variant.graph or candidate.graph):
-            stage.notes += decided(stage.taken)
-        axes = max((v.ndim for r in stage.recordings["source"] for v in r.outputs.values()), default=0)
-        if candidate.batch_axis and candidate.batch_axis >= axes:  # no slot would be looked at
-            what = f"batch_axis = {candidate.batch_axis}, and no output has more than {axes} axes"
-            raise UsageError(what, str(candidate.folder / "candidate.toml"), "count from 0, or leave it out")
-        stage.notes += contradicted(stage.cases, stage.recordings["source"])
-        stage.recordings["graph"] = record(stage, "graph", of_graph, "reference")
-        for role, session in (("source", source), ("graph", plain)):
-            again = session.run(prepare(candidate, stage.cases[0].inputs))
-            changed = unsteady(stage.recordings[role][0].outputs, again)
-            if changed:
-                stage.facts["unsteady"] = role
-                what = f"gives another answer when it is asked again ({changed}), so nothing can be held against it"
-                do = "seed it, keep no state between calls, and switch dropout off"
-                raise NotComparable(what, f"{candidate.name}, {role}, case {stage.cases[0].name}", do)
-    if indexed or (stage.plan.layers and candidate.variant.builder == "rknn"):
-        some = len(stage.cases) if indexed else LAYER_CASES
-        held = list(stage.recordings["graph"])
-        with GraphBackend(instrument=True).open(candidate, graph) as opened:
-            for i, case in enumerate(stage.cases[:some]):
-                _, layers = opened.run_all(prepare(candidate, case.inputs))
-                held[i] = replace(held[i], layers=layers)
-        stage.recordings["graph"] = tuple(held)
-
-
-def fingerprint(recordings: Sequence[Recording]) -> str:
-    """What a role computed, as a digest: changed weights change it, however they were read."""
-    return digest_cases([Case(r.case, r.outputs) for r in recordings])
-
-
-def capture_key(stage: Stage, graph: Artifact, calibration: Sequence[Case]) -> str:
-    """The content key of a build with its recordings and scores (design, section 10).
-
-    What user code opens is not in it, as some of it is opened only later: the entry itself is held against that.
-    """
-    from verify.host import host
-
-    candidate = stage.candidate
-    builder = load("verify.builders", candidate.variant.builder)() if candidate.variant.builder else None
-    return key_of(
-        {
-            "code": code_version(),
-            "graph": graph.sha256,
-            "external": {path.name: file_digest(path) for path in signature(graph.path).external},
-            "variant": asdict(candidate.variant),
-            "artifact": elsewhere.sha256 if (elsewhere := given(candidate)) else "",
-            "inputs": {name: asdict(spec) for name, spec in candidate.inputs.items()},
-            "accuracy": asdict(candidate.accuracy) if candidate.accuracy else None,
-            "calibration": digest_cases(calibration) if calibration else "",
-            "cases": digest_cases(stage.cases),
-            "scored": digest_scored(candidate),
-            "depends": digest_depends(candidate),
-            "source": fingerprint(stage.recordings["source"]),
-            "layers": stage.plan.layers,
-            "toolkit": builder.environment(candidate) if builder else {},
-            "packages": packages(),
-            "host": host(),
-        }
-    )
+from verify.usercode import recording_files
 
 
 def simulate(stage: Stage, live: LiveBuild, graph: info.GraphInfo) -> None:
@@ -219,16 +73,6 @@ def _isolated(dump: Any) -> dict[str, float]:
             if size > 0:
                 out[name] = float(distance) / size
     return out
-
-
-def given(candidate: Candidate) -> Artifact | None:
-    """The file built elsewhere that the variant names, if it names one; raises UsageError when it is not there."""
-    if not candidate.variant.artifact:
-        return None
-    path = candidate.folder / candidate.variant.artifact
-    if not path.is_file():
-        raise UsageError("no such file", str(path), "give the path of the built file, relative to candidate.toml")
-    return Artifact("device", path, file_digest(path))
 
 
 @contextmanager

@@ -76,8 +76,9 @@ def _beside(out: Path) -> Iterator[Path]:
 
 def _evidence(run: Path, folder: Path) -> str:
     """The run folder as it is, with paths that hold anywhere; returns the verdict's outcome."""
-    from verify.judge import from_document, judge
+    from verify.judge import judge
     from verify.policy import Policy
+    from verify.stored import from_document
     from verify.verdict import _plain
 
     shutil.copytree(run, folder, dirs_exist_ok=True)

@@ -8,8 +8,9 @@ import pytest
 
 from tests import made
 from verify.core import Tier
-from verify.judge import LegRecord, judge
+from verify.judge import judge
 from verify.policy import Policy
+from verify.stored import LegRecord
 
 BOTH = tuple(dataclasses.replace(leg, missing="", do="", evidence="hardware") for leg in made.NPU_LEGS)
 NAMES = [leg.name for leg in BOTH if leg.tier is Tier.DEVICE]

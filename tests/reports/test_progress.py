@@ -132,7 +132,9 @@ SCRIPT = """
 def test_on_a_real_terminal_with_forks_nothing_wraps_and_children_are_silent() -> None:
     parent, child = pty.openpty()
     code = textwrap.dedent(SCRIPT)
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=child, timeout=60, check=True)
+    # 3.12 warns of the script's own fork
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=child, timeout=60, check=True)
     os.close(child)
     shown = b""
     try:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from verify.core import Measurement, Outcome, Tier
 
 if TYPE_CHECKING:
-    from verify.judge import Judged, Run
+    from verify.judge import Judged
+    from verify.stored import Run
     from verify.verdict import TierVerdict, Verdict
 
 INTEGER = ("w8a8", "w8a16", "w4a16", "w16a16i_dfp")

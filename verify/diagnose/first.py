@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from verify.judge import Judged, Run
+    from verify.judge import Judged
+    from verify.stored import Run
 
 #: In this order: where the reference runtime itself is wrong, a NaN's birth place, a layer that is wrong by itself, a
 #: layer beyond its accumulated limit, an output.
