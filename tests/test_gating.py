@@ -86,6 +86,12 @@ def test_too_few_scored_samples_are_inconclusive_and_say_how_many_are_needed(tmp
     assert "n needed: about" in str(verdict)
 
 
+def test_gate_refuses_what_is_not_proven_as_it_refuses_what_failed(tmp_path, store):
+    with pytest.raises(Rejected) as refused:
+        gate(candidate(tmp_path), store=store)
+    assert refused.value.verdict.outcome is Outcome.INCONCLUSIVE
+
+
 def test_a_runner_that_finds_no_hardware_is_never_a_pass(tmp_path, store):
     toml = TOML.replace("[variant.fused]", '[variant.mine]\nrun = "r.py:open"')
     runner = "import contextlib\nfrom verify import Missing\n@contextlib.contextmanager\ndef open(*a):\n"
@@ -121,7 +127,7 @@ def test_a_second_run_takes_the_build_from_the_cache_and_says_the_same(tmp_path,
     ]
 
 
-@pytest.mark.parametrize("what", ["weights", "cases", "margin", "artefact"])
+@pytest.mark.parametrize("what", ["weights", "cases", "margin", "artefact", "settings"])
 def test_what_the_outcome_depends_on_voids_the_cache(tmp_path, store, what):
     check(good(tmp_path), store=store)
     if what == "weights":
@@ -133,6 +139,8 @@ def test_what_the_outcome_depends_on_voids_the_cache(tmp_path, store, what):
         again = candidate(
             tmp_path, TOML.replace("[variant", SCORED.replace("0.05", "0.04") + "[variant"), BUILD + SAMPLES
         )
+    elif what == "settings":  # of the builder, which no file of user code shows
+        again = good(tmp_path, TOML + 'onnxruntime = { optimization = "basic" }\n')
     else:  # a file in the cache that is not the one that was built
         (built,) = (tmp_path / "store" / "cache").rglob("*.onnx")
         built.write_bytes(built.read_bytes() + b"\0")
