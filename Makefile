@@ -1,4 +1,4 @@
-# make demo | test | bench | clean. Each installs what it needs into .venv first (tools/install.sh), once.
+# make demo | test | bench | bench-fixtures | clean. Each installs what it needs into .venv first (tools/install.sh), once.
 #   PYTHON=python3.12                    another interpreter (default: the first of 3.11, 3.12, 3.10 that works)
 #   TORCH_INDEX=https://...              the index that torch alone comes from: name one with CPU builds for a small installation
 #   TORCH=torch==2.13.0                  another torch
@@ -11,7 +11,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export PYTHON TORCH TORCH_INDEX VENV
 
-.PHONY: demo test lint bench install clean
+.PHONY: demo test lint bench bench-fixtures install clean
 demo: install
 	@$(VENV)/bin/python tools/demo.py
 
@@ -23,8 +23,12 @@ lint: install
 	$(RUN) ruff format --check .
 	$(RUN) mypy --strict verify
 
-bench: install
-	@for file in benchmarks/*.py; do echo "== $$file"; $(VENV)/bin/python $$file || exit 1; done
+bench: install # speed against targets and peers, about a minute
+	@$(VENV)/bin/python benchmarks/speed.py
+
+bench-fixtures: install # what every fixture costs, earns and measures honestly, about a quarter of an hour
+	@$(VENV)/bin/python benchmarks/fixtures.py
+	@$(VENV)/bin/python benchmarks/honest.py
 
 install:
 	@bash tools/install.sh
