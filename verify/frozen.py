@@ -103,7 +103,7 @@ def of_export(watch: Watch, caught: Sequence[Any]) -> tuple[list[Site], list[str
         notes[f"the exporter warned at {Path(warning.filename).name}:{warning.lineno}: {text[:120]}"] = None
     for what, places in (
         ("froze what depends on data", [str(site) for site in sites if site.data]),
-        ("baked what follows from shapes", [str(site) for site in sites if not site.data]),
+        ("baked what follows from shapes (no harm while they are fixed)", [str(site) for site in sites if not site.data]),
     ):
         if places:
             more = f" and {len(places) - SHOWN} more places" if len(places) > SHOWN else ""
