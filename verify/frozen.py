@@ -101,10 +101,11 @@ def of_export(watch: Watch, caught: Sequence[Any]) -> tuple[list[Site], list[str
                 sites.append(Site(warning.filename, warning.lineno, "boolean" in text, True))
             continue
         notes[f"the exporter warned at {Path(warning.filename).name}:{warning.lineno}: {text[:120]}"] = None
-    for what, places in (
-        ("froze what depends on data", [str(site) for site in sites if site.data]),
-        ("baked what follows from shapes (no harm while they are fixed)", [str(site) for site in sites if not site.data]),
+    for what, data in (
+        ("froze what depends on data", True),
+        ("baked what follows from shapes (no harm while they are fixed)", False),
     ):
+        places = [str(site) for site in sites if site.data is data]
         if places:
             more = f" and {len(places) - SHOWN} more places" if len(places) > SHOWN else ""
             notes[f"the exporter {what}, at {', '.join(places[:SHOWN])}{more}"] = None
