@@ -120,7 +120,9 @@ def test_no_command_and_an_unknown_one_are_usage_errors(capsys):
     assert raised.value.code == 2
 
 
-@pytest.mark.parametrize("command", ["init", "check", "gate", "compare", "judge", "diff", "waive", "pack", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["init", "check", "gate", "compare", "judge", "localize", "diff", "waive", "pack", "doctor"]
+)
 def test_every_command_shows_an_example(command, capsys):
     with pytest.raises(SystemExit) as raised:
         main([command, "--help"])

@@ -64,6 +64,12 @@ def parser() -> argparse.ArgumentParser:
     again.add_argument("--json", metavar="F", help="write the report ('-': standard output)")
     again.add_argument("--junit", type=Path, metavar="F", help="write a JUnit report")
     again.add_argument("--verbose", action="store_true", help="every measurement's finding, nothing grouped")
+    where = add("localize", "where a stored run first diverges, layer by layer", "localize .npu-verify/runs/NAME")
+    where.epilog = f"{where.epilog}\nexit: 0 nothing diverges, 1 something does, 2 usage, 3 no layers were compared"
+    where.add_argument("run", type=Path, help="a run folder, as the last line of a report names it, or a bundle")
+    where.add_argument("--policy", type=Path, help="a policy TOML (default: the strict built-in one)")
+    where.add_argument("--json", metavar="F", help="write node, reason and layers ('-': standard output)")
+    where.add_argument("--verbose", action="store_true", help="every layer, no name cut")
     diff = add("diff", "what changed between two runs; 1 if an outcome did", "diff runs/monday runs/tuesday")
     diff.add_argument("old", type=Path, help="a run folder, or a report's JSON")
     diff.add_argument("new", type=Path, help="the same")

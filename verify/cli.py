@@ -6,12 +6,11 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verify.arguments import parser
 from verify.core import UsageError
-from verify.streams import abandon, apart, open_all
+from verify.streams import abandon, apart, open_all, writable, write
 
 if TYPE_CHECKING:
     from verify.verdict import Verdict
@@ -71,22 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE
 
 
-def _write(text: str, to: str | Path) -> None:
-    if str(to) == "-":
-        print(text)
-        return
-    try:
-        Path(to).write_text(text + "\n")
-    except OSError as error:
-        raise UsageError(f"cannot be written: {error.strerror}", str(to), "name another file") from None
-
-
-def _writable(to: str | Path | None) -> None:
-    """Refuse an unwritable report before minutes of work, not after."""
-    if to is not None and str(to) != "-" and not Path(to).absolute().parent.is_dir():
-        raise UsageError("its folder does not exist", str(to), "make the folder or name another file")
-
-
 def _show(verdicts: Sequence[Verdict], options: argparse.Namespace) -> None:
     from verify.reports.junit import junit
     from verify.reports.terminal import render, summary
@@ -99,9 +82,9 @@ def _show(verdicts: Sequence[Verdict], options: argparse.Namespace) -> None:
         if len(verdicts) > 1:
             print("\n" + summary(verdicts, colour=sys.stdout.isatty()))
     if options.json:
-        _write("\n".join(verdict.to_json() for verdict in verdicts), options.json)
+        write("\n".join(verdict.to_json() for verdict in verdicts), options.json)
     if options.junit:
-        _write(junit(verdicts), options.junit)
+        write(junit(verdicts), options.junit)
 
 
 def _examine(options: argparse.Namespace) -> int:
@@ -112,7 +95,7 @@ def _examine(options: argparse.Namespace) -> int:
     from verify.store import Store
 
     for target in (options.json, options.junit):
-        _writable(target)
+        writable(target)
     policy = Policy.load(options.policy) if options.policy else Policy()
     wanted = list(dict.fromkeys(options.variant or names(options.candidate)))
     candidates = [load(options.candidate, name) for name in wanted]
@@ -156,7 +139,7 @@ def _judge(options: argparse.Namespace) -> int:
     from verify.schemas import read
     from verify.stored import from_document
 
-    _writable(options.json)
+    writable(options.json)
     checked(options.run)
     run = from_document(read(options.run / "run.json", "run"))
     verdict = judge(run, Policy.load(options.policy) if options.policy else Policy())
@@ -164,15 +147,31 @@ def _judge(options: argparse.Namespace) -> int:
     return exit_code([verdict], gate=True)  # what is missing in the run stays missing: never 0
 
 
+def _localize(options: argparse.Namespace) -> int:
+    import json
+
+    from verify.localize import of_folder
+    from verify.policy import Policy
+    from verify.reports.layers import render
+
+    writable(options.json)
+    found = of_folder(options.run, Policy.load(options.policy) if options.policy else Policy())
+    if options.json != "-":
+        print(render(found, colour=sys.stdout.isatty(), verbose=options.verbose))
+    if options.json:
+        write(json.dumps(found.to_document(), allow_nan=False), options.json)
+    return found.exit_code
+
+
 def _compare(options: argparse.Namespace) -> int:
     from verify.compare import compare_files
 
-    _writable(options.json)
+    writable(options.json)
     result = compare_files(options.reference, options.candidate, options.precision, options.graph, options.inputs)
     if options.json != "-":
         print(result)
     if options.json:
-        _write(result.to_json(), options.json)
+        write(result.to_json(), options.json)
     return 0 if result.within else 1
 
 
@@ -186,7 +185,7 @@ def _diff(options: argparse.Namespace) -> int:
     text, document = diff(old, new)
     print(text)
     if options.json:
-        _write(json.dumps(document), options.json)
+        write(json.dumps(document), options.json)
     return 1 if document["outcome_changed"] else 0
 
 
@@ -229,7 +228,7 @@ def _doctor(options: argparse.Namespace) -> int:
     if options.json:
         from dataclasses import asdict
 
-        _write(json.dumps([asdict(line) for line in lines]), options.json)
+        write(json.dumps([asdict(line) for line in lines]), options.json)
     return int(any(line.status in ("missing", "wrong") for line in lines))
 
 
@@ -239,6 +238,7 @@ COMMANDS: dict[str, Callable[[Any], int]] = {
     "gate": _examine,
     "compare": _compare,
     "judge": _judge,
+    "localize": _localize,
     "diff": _diff,
     "waive": _waive,
     "pack": _pack,

@@ -12,7 +12,7 @@ from verify.core import UsageError
 Document = dict[str, Any]
 
 #: The version that this code writes, by document.
-CURRENT = {"run": 1, "cache": 1, "policy": 1, "report": 1, "bundle": 1}
+CURRENT = {"run": 1, "cache": 1, "policy": 1, "report": 1, "bundle": 1, "localize": 1}
 
 #: (document, version) -> the function that lifts it by one version. The first change of a document adds its first line.
 MIGRATIONS: Mapping[tuple[str, int], Callable[[Document], Document]] = {}

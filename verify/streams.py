@@ -1,4 +1,4 @@
-"""Standard streams that may be closed, full, or unable to say a character."""
+"""Where reports go: files that may not be writable, streams that may be closed, full, or unable to say a character."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+
+from verify.core import UsageError
 
 
 def open_all() -> None:
@@ -41,3 +44,20 @@ def abandon(number: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
     os.close(nowhere)
+
+
+def write(text: str, to: str | Path) -> None:
+    """A report to a file, or to the standard output for "-"; raises UsageError where it cannot be written."""
+    if str(to) == "-":
+        print(text)
+        return
+    try:
+        Path(to).write_text(text + "\n")
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror}", str(to), "name another file") from None
+
+
+def writable(to: str | Path | None) -> None:
+    """Refuse an unwritable report before minutes of work, not after."""
+    if to is not None and str(to) != "-" and not Path(to).absolute().parent.is_dir():
+        raise UsageError("its folder does not exist", str(to), "make the folder or name another file")

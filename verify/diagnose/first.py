@@ -10,14 +10,26 @@ if TYPE_CHECKING:
     from verify.stored import Run
 
 #: In this order: where the reference runtime itself is wrong, a NaN's birth place, a layer that is wrong by itself, a
-#: layer beyond its accumulated limit, an output.
-RANKS = (("parity", "layer"), ("finite", "layer"), ("layers", "isolated"), ("layers", "layer"))
+#: layer beyond its accumulated limit, an output. Each with what it means.
+RANKS = (
+    ("parity", "layer", "the reference runtime is wrong there, as float64 says"),
+    ("finite", "layer", "the first tensor that is not finite as the reference's is"),
+    ("layers", "isolated", "the first layer that is wrong by itself"),
+    ("layers", "layer", "the first layer beyond its limit, by the error accumulated up to it"),
+)
 #: What speaks of all outputs together points at no node.
 UNPLACED = frozenset({"structure", "coverage", "accuracy", "agreement"})
+ONLY = "only outputs were compared there"
 
 
 def first_divergent(judged: Sequence[Judged], run: Run) -> Mapping[str, str] | None:
-    """{"node", "op", "tensor", "leg"} of the earliest divergence, or None where no leg fails on a tensor.
+    """{"node", "op", "tensor", "leg"} of the earliest divergence, or None where no leg fails on a tensor."""
+    found = origin(judged, run)
+    return found[0] if found else None
+
+
+def origin(judged: Sequence[Judged], run: Run) -> tuple[Mapping[str, str], str] | None:
+    """The place of `first_divergent` with the reason, in words, why it is that one.
 
     Measurements come in the graph's order within a case, so the first of a kind is the earliest.
     """
@@ -26,17 +38,19 @@ def first_divergent(judged: Sequence[Judged], run: Run) -> Mapping[str, str] | N
         for j in judged
         if j.state == "fail" and not j.waived and j.measurement.checker != "accuracy"
     }
-    for leg, (name, _) in run.misfed.items():
+    for leg, (name, how) in run.misfed.items():
         if leg in failing:
-            return {"node": name, "op": "Input", "tensor": name, "leg": leg}
-    for checker, grain in RANKS:
+            return {"node": name, "op": "Input", "tensor": name, "leg": leg}, f"how the input is fed: {how}"
+    for checker, grain, meaning in RANKS:
         for j in judged:
             m = j.measurement
             if m.checker == checker and m.grain == grain and m.where.leg in failing and _diverged(j):
-                return _place(j)
+                return _place(j), f"{meaning}: {_said(j)}"
     for j in judged:
         if _diverged(j) and j.state == "fail" and j.measurement.checker not in UNPLACED and j.measurement.where.node:
-            return _place(j)
+            inside = any(k.measurement.where.leg == j.measurement.where.leg and _inner(k) for k in judged)
+            meaning = "every inner tensor compared holds, this output does not" if inside else ONLY
+            return _place(j), f"{meaning}: {_said(j)}"
     return None
 
 
@@ -45,16 +59,31 @@ def why_none(judged: Sequence[Judged]) -> str:
     for j in judged:
         leg = j.measurement.where.leg
         if j.state == "fail" and not j.waived and j.measurement.checker not in UNPLACED:
-            inside = any(k.measurement.where.leg == leg and k.measurement.grain == "layer" for k in judged)
-            why = "every inner tensor compared is within its limit" if inside else "only outputs were compared there"
+            inside = any(k.measurement.where.leg == leg and _inner(k) for k in judged)
+            why = "every inner tensor compared is within its limit" if inside else ONLY
             return f"no first divergent node for {leg}: {why}"
     return ""
 
 
 def _diverged(j: Judged) -> bool:
-    return j.state in ("fail", "warn") and not j.waived
+    """What the reference does not have either is no divergence."""
+    return j.state in ("fail", "warn") and not j.waived and j.measurement.metric != "nonfinite_in_both"
 
 
 def _place(j: Judged) -> Mapping[str, str]:
     where = j.measurement.where
     return {"node": where.node, "op": where.op, "tensor": where.tensor, "leg": where.leg}
+
+
+def _inner(j: Judged) -> bool:
+    return j.measurement.grain == "layer"
+
+
+def _said(j: Judged) -> str:
+    """The number that decided, with what stands beside it."""
+    from verify.reports import pair
+
+    m = j.measurement
+    value, limit = pair(m.value, j.limit)
+    case = f", case {m.where.case}" if m.where.case else ""
+    return f"{m.metric} = {value}, limit {limit}{case}" + (f" ({m.note})" if m.note else "")
