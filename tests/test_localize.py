@@ -111,6 +111,7 @@ def test_a_long_table_is_cut_around_what_matters_and_says_what_it_hides():
     assert next(line for line in shown if "a60_out" in line).startswith("  > a60_out")
     assert "    ... 39 more: accumulated 0.011 to 0.391" in shown
     assert "    ... 16 more: accumulated 1.5 to 1.5, 16 beyond a limit" in shown
+    assert len(table(render(localize(simulated(*chain(*[0.1] * SHORT), output=0.01), Policy())))) == SHORT  # not cut
     whole = table(render(localize(run, Policy()), verbose=True))
     assert len(whole) == 80 and not any("..." in line for line in whole)
     hidden = sum(int(line.split()[1]) for line in shown if line.startswith("    ..."))
