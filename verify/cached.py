@@ -44,10 +44,21 @@ def keep(stage: Stage, key: str, build: Build | None) -> Build | None:
         "scored": {role: asdict(held) for role, held in stage.facts.get("scored", {}).items()},
         "notes": stage.notes,
         "files": {path.name: _state(path) for path in sorted(folder.iterdir())},
-        "opened": {str(path): _opened(path, stage.started) for path in sorted(stage.opened) if path.exists()},
-        "environ": environs.asked(str(stage.candidate.folder.resolve()) + os.sep),
+        **_used(stage),
     }
     return _restore(stage, stage.store.keep(folder, KIND, key, entry))
+
+
+def _used(stage: Stage) -> dict[str, Any]:
+    opened = {str(path): _opened(path, stage.started) for path in sorted(stage.opened) if path.exists()}
+    return {"opened": opened, "environ": environs.asked(str(stage.candidate.folder.resolve()) + os.sep)}
+
+
+def used(stage: Stage, key: str) -> dict[str, Any]:
+    """What user code opened and which variables it asked for, in this run and when the build of `key` was made."""
+    now, entry = _used(stage), stage.store.find(KIND, key)
+    made = json.loads((entry / "entry.json").read_text()) if entry else {}
+    return {name: {**now[name], **made.get(name, {})} for name in now}
 
 
 def _state(path: Path) -> str:

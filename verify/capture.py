@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import numpy as np
 
 from verify.backends.source import SourceBackend
 from verify.cases import (
+    digest_cases,
     laid_out,
     load_calibration,
     load_cases,
@@ -185,16 +187,22 @@ def _settings(candidate: Candidate, graph: Artifact) -> Candidate:
     return replace(candidate, variant=replace(candidate.variant, settings=settings))
 
 
-def capture(candidate: Candidate, plan: Plan, store: Store, progress: Any, work: Path) -> tuple[Trial, Stage]:
-    """Run what `plan` asks for, from the cache where nothing changed; raises UsageError for unusable input."""
+def capture(
+    candidate: Candidate, plan: Plan, store: Store, progress: Any, work: Path, started: float | None = None
+) -> tuple[Trial, Stage]:
+    """Run what `plan` asks for, from the cache where nothing changed; raises UsageError for unusable input.
+
+    `started` is the time (seconds since 1970) since when user code may have read its files; the default is now.
+    """
     from verify import cached
 
-    stage = Stage(candidate, plan, store, progress, work)
+    stage = Stage(candidate, plan, store, progress, work, started=started or time.time())
     with recording_files() as opened, watching_environment(), ExitStack() as stack:
         with progress.step("loading the model and its cases", expected_seconds=6):
             graph = graph_of(stage)
             stage.cases = load_cases(candidate, graph)
             calibration = load_calibration(candidate, graph)
+            stage.facts["calibration"] = digest_cases(calibration)
             source = stack.enter_context(SourceBackend().open(candidate, graph))
         stage.opened = opened
         if same_file(candidate, graph):

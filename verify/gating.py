@@ -7,10 +7,12 @@ import datetime
 import json
 import os
 import shutil
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from verify import recording
+from verify import again, recording
 from verify.capture import capture
 from verify.core import Candidate, UsageError, VerifyError
 from verify.journal import Journal
@@ -21,7 +23,7 @@ from verify.policy import Policy
 from verify.protocols import load
 from verify.schemas import stamp
 from verify.stage import Stage
-from verify.store import Store, link, publish
+from verify.store import Store, copy, link, publish
 from verify.stored import Run, to_document
 from verify.trial import Trial
 from verify.verdict import Verdict, _plain
@@ -56,20 +58,33 @@ def examine(
     policy, progress = policy or Policy(), Journal(progress or quiet())
     store = store or Store(Path(".npu-verify"))
     checkers = [load("verify.checkers", name)() for name in policy.require]
+    stamped = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")  # two in one second are two
+    target = run or store.root / "runs" / f"{candidate.model}-{candidate.variant.name}-{stamped}-{os.getpid()}"
+    shown = os.path.relpath(target) if not os.path.relpath(target).startswith("..") else str(target)
+    key, started = again.key_of_run(candidate, checkers), time.time()
     with store.work() as work:
-        trial, stage = capture(candidate, union(candidate, checkers), store, progress, work)
+        kept = again.recall(candidate, key, store, progress, work)
+        if kept is not None:
+            record = again.renamed(kept.record, kept.build, command, shown)
+            verdict = judge(record, policy)
+            _write(kept.folder, record, kept.document, verdict, progress)
+            _place(kept.folder, target)
+            return verdict
+        trial, stage = capture(candidate, union(candidate, checkers), store, progress, work, started)
         with progress.step("measuring"):
             record = measure(trial, checkers, command)
-        stamped = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")  # two in one second are two
-        name = f"{candidate.model}-{candidate.variant.name}-{stamped}-{os.getpid()}"
-        target = run or store.root / "runs" / name
-        shown = os.path.relpath(target) if not os.path.relpath(target).startswith("..") else str(target)
         logs = _logs(trial, stage, shown)
 
         legs = tuple(dataclasses.replace(leg, log=logs.get(leg.log, leg.log)) for leg in record.legs)
         record = dataclasses.replace(record, legs=legs, folder=shown)
         verdict = judge(record, policy)
-        _leave(stage, trial, record, verdict, target, work, progress)
+        folder = work / "run"
+        document = _write(folder, record, _recordings(stage, trial, folder), verdict, progress)
+        for name, path in stage.files.items():
+            ours = path.resolve().is_relative_to(store.root.resolve())
+            (link if ours else copy)(path, folder / name)  # a user's file may be written again where it lies
+        again.remember(stage, trial, record, key, document, folder)
+        _place(folder, target)
     return verdict
 
 
@@ -85,23 +100,30 @@ def _logs(trial: Trial, stage: Stage, shown: str) -> dict[str, str]:
     return moved
 
 
-def _leave(
-    stage: Stage, trial: Trial, record: Run, verdict: Verdict, target: Path, work: Path, journal: Journal
-) -> None:
-    folder = work / "run"
-    folder.mkdir()
+def _recordings(stage: Stage, trial: Trial, folder: Path) -> dict[str, Any]:
+    """Write every recording without its inner tensors; returns what run.json says of them and of the scores."""
     entries = []
     for role, held in stage.recordings.items():
         for index, item in enumerate(held):
             plain = dataclasses.replace(item, layers={})
             entries.append(recording.save(plain, folder / "recordings", f"{role}-{index:04d}"))
-    document = {"schema": stamp("run"), **_plain(to_document(record)), "recordings": entries}
-    document["scored"] = {role: _plain(dataclasses.asdict(held)) for role, held in trial.scored.items()}
+    scored = {role: _plain(dataclasses.asdict(held)) for role, held in trial.scored.items()}
+    return {"recordings": entries, "scored": scored}
+
+
+def _write(folder: Path, record: Run, more: Mapping[str, Any], verdict: Verdict, journal: Journal) -> dict[str, Any]:
+    """The three documents of a run folder; returns run.json's."""
+    folder.mkdir(exist_ok=True)
+    rest = {name: more[name] for name in ("recordings", "scored")}
+    document = {"schema": stamp("run"), **_plain(to_document(record)), **rest}
     (folder / "run.json").write_text(json.dumps(document))
     (folder / "verdict.json").write_text(verdict.to_json())
     (folder / "log.jsonl").write_text(journal.text())
-    for name, path in stage.files.items():
-        link(path, folder / name)
+    return document
+
+
+def _place(folder: Path, target: Path) -> None:
+    """The folder's last step: it appears as a whole, or not at all."""
     try:
         publish(folder, target)
     except FileExistsError:

@@ -120,3 +120,9 @@ def link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
+
+
+def copy(source: Path, target: Path) -> None:
+    """A file of its own, whatever becomes of the source."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source, target)
