@@ -218,8 +218,8 @@ def test_a_real_build(tmp_path, capsys):
     capsys.readouterr()
     assert main(["localize", run]) == 0
     held = table(capsys.readouterr().out)
-    assert [line.split()[0] for line in held] == ["/net/c.0", "r", "y"]
-    assert all(0 < float(line.split()[4]) < 0.1 for line in held[1:])  # what the toolkit says of each layer alone
+    assert [line.split()[0] for line in held] == ["x", "/net/c.0", "r", "y"]
+    assert all(0 < float(line.split()[4]) < 0.1 for line in held[2:])  # what the toolkit says of each layer alone
     (tmp_path / "p.toml").write_text("[limit.layers]\nrelative_l2 = 1e-5\n")
     assert main(["localize", run, "--policy", str(tmp_path / "p.toml"), "--json", str(tmp_path / "l.json")]) == 1
     document = json.loads((tmp_path / "l.json").read_text())

@@ -41,6 +41,7 @@ def keep(stage: Stage, key: str, build: Build | None) -> Build | None:
         "recordings": entries,
         "alignment": {name: asdict(match) for name, match in stage.facts.get("alignment", {}).items()},
         "unmatched": stage.facts.get("unmatched", {}),
+        "assumed": {name: asdict(match) for name, match in stage.facts.get("assumed", {}).items()},
         "scored": {role: asdict(held) for role, held in stage.facts.get("scored", {}).items()},
         "notes": stage.notes,
         "files": {path.name: _state(path) for path in sorted(folder.iterdir())},
@@ -105,7 +106,10 @@ def _restore(stage: Stage, folder: Path) -> Build:
         found = tuple(recording.load(e, folder) for e in document["recordings"] if e["role"] == role)
         if found:
             stage.recordings[role] = found
-    alignment = {name: Match(**_tuples(match)) for name, match in document["alignment"].items()}
+    alignment, assumed = (
+        {name: Match(**_tuples(match)) for name, match in document.get(kind, {}).items()}
+        for kind in ("alignment", "assumed")
+    )
     scored = {
         role: Scored(
             role,
@@ -117,7 +121,7 @@ def _restore(stage: Stage, folder: Path) -> Build:
         )
         for role, item in document["scored"].items()
     }
-    stage.facts.update(alignment=alignment, unmatched=document["unmatched"], scored=scored)
+    stage.facts.update(alignment=alignment, assumed=assumed, unmatched=document["unmatched"], scored=scored)
     stage.notes[:] = document["notes"]
     return build
 

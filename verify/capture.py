@@ -41,6 +41,7 @@ from verify.usercode import recording_files
 def simulate(stage: Stage, live: LiveBuild, graph: info.GraphInfo) -> None:
     """The simulator's recordings, and the dumps of the layer cases laid against the reference's inner tensors."""
     from verify.graphs.align import align
+    from verify.graphs.assume import assume
 
     goldens: list[Tensors] = []
     simulated: dict[str, tuple[Tensors, Mapping[str, float]]] = {}
@@ -54,7 +55,9 @@ def simulate(stage: Stage, live: LiveBuild, graph: info.GraphInfo) -> None:
         with stage.progress.step("matching layer dumps to the reference by value"):
             inner = [{**r.layers, **r.outputs} for r in stage.recordings["graph"][: len(goldens)]]
             producers = {tensor: node.op for tensor, node in graph.producer.items()}
-            stage.facts["alignment"], stage.facts["unmatched"] = align(goldens, inner, producers)
+            found, stage.facts["unmatched"] = align(goldens, inner, producers)
+            stage.facts["alignment"] = found
+            stage.facts["assumed"] = assume(graph, found, inner, [dumped for dumped, _ in simulated.values()])
         if len(goldens) < 2:
             stage.notes.append("one case only: layers are matched on it alone, so a match may be by chance")
     with stage.progress.step(f"simulating {len(stage.cases)} cases"):
@@ -244,7 +247,8 @@ def capture(
 def trial_of(stage: Stage, graph: Artifact, build: Build | None, key: str) -> Trial:
     """What the checkers measure; of the graph's inner tensors only those that something is compared with are kept."""
     alignment = stage.facts.get("alignment", {})
-    held = {match.tensor for match in alignment.values()} | {
+    assumed = stage.facts.get("assumed", {})
+    held = {match.tensor for match in (*alignment.values(), *assumed.values())} | {
         i for n in info.read(graph.path).nodes for i in n.inputs[:1]
     }
     graphs = stage.recordings.get("graph", ())
@@ -259,6 +263,7 @@ def trial_of(stage: Stage, graph: Artifact, build: Build | None, key: str) -> Tr
         build=build,
         alignment=alignment,
         unmatched=stage.facts.get("unmatched", {}),
+        assumed=assumed,
         scored=stage.facts.get("scored", {}),
         notes=tuple(stage.notes),
         facts={k: v for k, v in stage.facts.items() if k in ("not_comparable", "hit", "unsteady")}

@@ -68,6 +68,12 @@ LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
         "fp32": Limit(0, "integers and bool are exact (design, section 10), as in tier 1"),
         "*": REPORT,  # what a threshold or a rounding makes of values that carry rounding: tier 3 decides
     },
+    ("layers", "isolated_odds"): {
+        "*": Limit(3, "-log10 of alpha = 1e-3 for a candidate, all regions, channels and rows together (Bonferroni)")
+    },
+    ("layers", "isolated_worst"): {"*": Limit(1, "the worst element of honest builds, with room (floor/allowance.py)")},
+    ("layers", "isolated_gain"): {"*": Limit(1, "the gain of honest builds, with room (floor/allowance.py)")},
+    ("layers", "not_replayed"): {"*": REPORT},
     ("layers", "unequal"): {"*": Limit(0, "strings are equal or not")},
     ("layers", "isolated_l2"): {
         **LOW,

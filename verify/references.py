@@ -63,6 +63,8 @@ def references(stage: Stage, graph: Artifact, source: Session) -> None:
         held = list(stage.recordings["graph"])
         with GraphBackend(instrument=True).open(candidate, graph) as opened:
             for i, case in enumerate(stage.cases[:some]):
-                _, layers = opened.run_all(prepare(candidate, case.inputs))
-                held[i] = replace(held[i], layers=layers)
+                fed = prepare(candidate, case.inputs)
+                _, layers = opened.run_all(fed)
+                inputs = {name: value for name, value in fed.items() if value.dtype.kind in "fiu"}  # rounded too
+                held[i] = replace(held[i], layers={**inputs, **layers})
         stage.recordings["graph"] = tuple(held)

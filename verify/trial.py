@@ -67,7 +67,8 @@ class Scored:
 class Trial:
     """What the checkers measure: recordings by role, `missing` roles with the reason, and what the build left.
 
-    `alignment` maps a compiled layer's name to the reference tensor that it holds, `unmatched` to the reason why not.
+    `alignment` maps a compiled layer's name to the reference tensor that it holds, `unmatched` to the reason why not;
+    `assumed` adds what only its name says.
     `graph` describes the ONNX graph that was compiled, `broken` names the legs where no number may be formed.
     """
 
@@ -78,6 +79,7 @@ class Trial:
     build: Build | None = None
     alignment: Mapping[str, Match] = field(default_factory=dict)
     unmatched: Mapping[str, str] = field(default_factory=dict)
+    assumed: Mapping[str, Match] = field(default_factory=dict)
     scored: Mapping[str, Scored] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)

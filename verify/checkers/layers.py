@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from verify.core import Array, Candidate, Measurement, NotComparable, RunSpec, Tier, Where, runs
+from verify.floor.measured import measured
 from verify.graphs.info import LAYOUT
 from verify.metrics import Difference, difference, factor, over_peak, unequal
 from verify.slots import SLOTS, by_slot, outliers
@@ -64,6 +65,7 @@ class Layers:
                         yield from self._slots(where, np.moveaxis(wanted, axis, 0), np.moveaxis(got, axis, 0))
                 except NotComparable as error:  # said of two arrays, which know no leg
                     raise NotComparable(error.what, f"{leg.name}, output {where.tensor}", error.do) from None
+        yield from measured(trial)
         scales = trial.build.scales if trial.build else {}
         for where, wanted, got, layer in trial.layers():
             if wanted.dtype.kind == "f" and where.op not in LAYOUT:

@@ -36,6 +36,8 @@ def blame(tiers: Mapping[Tier, TierVerdict], judged: Sequence[Judged], run: Run)
     if simulator or (device and not _has(run, "graph~simulator")):
         if any(m.checker in ("structure", "coverage") for m in bad) or (failed & set(run.broken)):
             return ("compiler",) if run.environment.get("builder", "built") else ("undetermined",)
+        if any(m.grain == "region" for m in bad):  # replayed with the build's own roundings, so no rounding explains it
+            return ("compiler",)
         if quantised and not any(m.metric == "factor" for m in bad):
             return ("quantiser", "precision") if chosen else ("precision", "quantiser")
         if any(m.checker == "finite" and "65504" in m.note for m in bad) or grown(judged):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 RANKS = (
     ("parity", "layer", "the reference runtime is wrong there, as float64 says"),
     ("finite", "layer", "the first tensor that is not finite as the reference's is"),
+    ("layers", "region", "the first region that does not give what the graph says, replayed on its own inputs"),
     ("layers", "isolated", "the first layer that is wrong by itself"),
     ("layers", "layer", "the first layer beyond its limit, by the error accumulated up to it"),
 )

@@ -1,0 +1,1 @@
+"""What an honest implementation at a variant's precision may differ by, derived instead of guessed."""
