@@ -19,16 +19,21 @@ class Allowance:
     gain: float
 
 
-#: Nothing but sums in another order: 14 of 172,800 elements of one layer are 0.07 steps beyond, all others less
-#: (`make bench-regions`).
-EXACT = Allowance(0.1, 1e-3, 1.0, 1e-3)
-#: By unit and kind. Honest builds beyond, worst: norm 3 ulp (rows whose variance is all in one channel), attention 0.8
-#: steps and 0.5 ulp (a code inside it that lies on a tie), softmax 0.12 ulp (`make bench-regions`).
+#: Nothing but sums in another order: of the elements of honest builds none is more than 0.011 beyond, one of ten layers
+#: of ten million elements (`make bench-regions`).
+EXACT = Allowance(0.02, 1e-4, 1.0, 1e-3)
+#: By unit and kind. Honest builds beyond, worst (`make bench-regions`): unrounded sums 0.07 steps; norm 3 ulp (rows of
+#: which one channel holds the variance); attention 0.8 steps and 0.5 ulp (a code inside it that lies on a tie); softmax
+#: 0.12 ulp; products of two activations 1.2 steps (scaled behind a rounding that the build says nothing of).
 ALLOWANCES: Mapping[tuple[str, str], Allowance] = {
+    ("unrounded step", "linear"): Allowance(0.1, 1e-3, 1.0, 1e-3),
+    ("unrounded step", "fused"): Allowance(0.1, 1e-3, 1.0, 1e-3),
+    ("ulp", "linear"): Allowance(0.05, 1e-3, 1.0, 1e-3),
+    ("ulp", "fused"): Allowance(0.05, 1e-3, 1.0, 1e-3),
     ("ulp", "norm"): Allowance(0.5, 1e-3, 12.0, 1e-3),
     ("ulp", "attention"): Allowance(0.25, 1e-3, 2.0, 1e-3),
     ("step", "attention"): Allowance(0.5, 1e-3, 3.0, 1e-3),
-    ("step", "norm"): Allowance(0.1, 1e-3, 1.0, 1e-3),
+    ("step", "product"): Allowance(1.5, 1e-3, 3.0, 1e-3),
     ("ulp", "softmax"): Allowance(0.25, 1e-3, 2.0, 1e-3),
 }
 #: One in a thousand honest candidates may alarm (design, section 3), all regions, channels and rows together.

@@ -82,13 +82,22 @@ def by_channel(weight: Array, axis: int) -> tuple[Array, Array]:
     0. Both float64, of the weight's shape.
     """
     wide = np.asarray(weight, np.float64)
-    others = tuple(i for i in range(wide.ndim) if i != axis % wide.ndim)
-    low, high = np.minimum(wide.min(others, keepdims=True), 0), np.maximum(wide.max(others, keepdims=True), 0)
-    step = (high - low) / 255
-    step = np.where(step > 0, step, 1.0)
+    low, step = _channels(wide, axis)
     zero = np.rint(-128 - low / step)
     exact = wide / step
     codes = np.clip(np.rint(exact) + zero, -128, 127)
     off = exact - np.rint(exact)
     tied = np.abs(np.abs(off) - 0.5) < TIE
     return (codes - zero) * step, np.where(tied, np.sign(off) * step, 0.0)
+
+
+def channel_steps(weight: Array, axis: int) -> Array:
+    """The step of every channel of `by_channel`, float64, with the other axes of extent 1."""
+    return _channels(np.asarray(weight, np.float64), axis)[1]
+
+
+def _channels(wide: Array, axis: int) -> tuple[Array, Array]:
+    others = tuple(i for i in range(wide.ndim) if i != axis % wide.ndim)
+    low, high = np.minimum(wide.min(others, keepdims=True), 0), np.maximum(wide.max(others, keepdims=True), 0)
+    step = (high - low) / 255
+    return low, np.where(step > 0, step, 1.0)

@@ -21,7 +21,8 @@ OFF_GRID = 1e-3
 
 @dataclass(frozen=True)
 class Isolated:
-    """What is left of a region's error once every known rounding is taken off, in `unit`s ("step" or "ulp").
+    """What is left of a region's error once every known rounding is taken off, in `unit`s: "step", "unrounded step"
+    (of a dump that is rounded only later) or "ulp".
 
     `excess` is what each element is beyond the admitted half unit and slack, in (unit + slack); `gain` the factor of
     the least-squares fit got = gain * exact, less 1; `bias` the mean difference in (unit + slack).
@@ -48,11 +49,11 @@ def judge(replayed: Replayed, got: Array, grid: Grid | None, precision: str) -> 
     """Compare a dump with its replay; both of one shape. Elements not finite in both alike are infinitely off."""
     exact, value, slack = replayed.exact, np.asarray(got, np.float64), replayed.slack
     if grid is not None:
-        codes, unit, half = value / grid.step, np.full(exact.shape, grid.step), TIE
+        codes, unit, half, name = value / grid.step, np.full(exact.shape, grid.step), TIE, "unrounded step"
         if np.quantile(np.abs(codes - np.rint(codes)), 0.9, method="higher") <= OFF_GRID:
-            exact, half = np.clip(exact, *grid.ends), 0.5 + TIE
+            exact, half, name = np.clip(exact, *grid.ends), 0.5 + TIE, "step"
     else:
-        unit, half = ulp(exact, precision), 0.5
+        unit, half, name = ulp(exact, precision), 0.5, "ulp"
         exact = np.where(np.isinf(to_float(exact, precision)), np.copysign(np.inf, exact), exact)  # it overflows
     with np.errstate(invalid="ignore"):
         off, admitted = value - exact, unit + slack
@@ -61,7 +62,7 @@ def judge(replayed: Replayed, got: Array, grid: Grid | None, precision: str) -> 
     excess = np.where(alike, 0.0, np.where(np.isfinite(off), excess, np.inf))
     fine = np.isfinite(off) & np.isfinite(admitted)
     gain, bias = _fits(exact[fine], off[fine], (unit**2 / 12 + (slack / WIDER) ** 2)[fine])
-    return Isolated(excess, gain, bias, "step" if grid else "ulp")
+    return Isolated(excess, gain, bias, name)
 
 
 def _fits(exact: Array, off: Array, variance: Array) -> tuple[tuple[float, float], tuple[float, float]]:

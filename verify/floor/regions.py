@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,7 +41,7 @@ class Unreplayed:
     why: str
 
 
-def kind_of(region: Region) -> str:
+def kind_of(region: Region, constants: Collection[str]) -> str:
     """What a region computes, as far as its allowance depends on it."""
     ops = set(region.ops)
     if not ops:
@@ -49,6 +49,8 @@ def kind_of(region: Region) -> str:
     if "Softmax" in ops:
         return "attention" if ops & LINEAR else "softmax"
     if ops & LINEAR:
+        if not any(set(n.input) & set(constants) for n in region.nodes if n.op_type in LINEAR):
+            return "product"
         return "linear" if ops <= LINEAR | {"Add", "Mul", "Div", "Sub", "Relu", "Clip"} else "fused"
     if ops & {"LayerNormalization", "InstanceNormalization", "GroupNormalization", "LpNormalization"} or (
         ops & {"ReduceMean", "ReduceL2"} and ops & {"Sqrt", "Div"}
@@ -131,7 +133,7 @@ def _of(
             feeds = {n: _own(dumps, recording, values, n, quantised) for n in region.cut}
             where = Where(tensor, recording.case, LEG, "", node.op, node.name)
             found = judge(replay(feeds), _value(dumps, recording, layer), dumps.grid(layer), known.unit)
-            yield RegionError(where, kind_of(region), region.names, layer, found, *foreign[:1])
+            yield RegionError(where, kind_of(region, graph.constants), region.names, layer, found, *foreign[:1])
             yield from _moved(dumps, known, tensor, recording, where)
     except (VerifyError, ValueError, KeyError) as error:  # onnxruntime, or a tensor that the reference does not show
         yield Unreplayed(tensor, layer, str(error))

@@ -11,7 +11,7 @@ import numpy as np
 
 from verify.backends import _ort
 from verify.core import Array, Missing, Tensors
-from verify.floor.formats import Grid
+from verify.floor.formats import Grid, channel_steps
 from verify.floor.rounding import Rounding, channel_axis
 from verify.graphs.info import LAYOUT
 from verify.graphs.regions import LINEAR, Cuttable, Region
@@ -52,6 +52,7 @@ class Replay:
     sums: Any
     ties: Any
     mean: bool = False
+    biased: Any = None
 
     def __call__(self, feeds: Tensors, seed: int = 0) -> Replayed:
         """Run on values of one case; raises VerifyError where onnxruntime cannot."""
@@ -67,6 +68,9 @@ class Replay:
                 (value,) = self.drawn.fetch({**feeds, **held}, (self.region.tensor,))
                 slack = np.fmax(slack, np.abs(np.asarray(value, np.float64) - exact))
             slack *= WIDER
+        if self.biased is not None:
+            (value,) = self.biased.fetch(feeds, (self.region.tensor,))
+            slack += np.abs(np.asarray(value, np.float64) - exact)
         sizes = {name: np.abs(value) for name, value in feeds.items()}
         if self.sums is not None:
             slack += SUMS * np.asarray(self.sums.fetch(sizes, (self.region.tensor,))[0], np.float64)
@@ -79,7 +83,7 @@ class Replay:
 
 def ready(graph: Cuttable, region: Region, known: Rounding, dtypes: Mapping[str, Any]) -> Replay:
     """Make a region's models; `dtypes` are those of its inputs. Raises Missing where a rounding of it is not known."""
-    region, constants, ties = _constants(graph, region, known)
+    region, constants, ties, halves = _constants(graph, region, known)
     inner = [o for n in region.nodes for o in n.output if o and o != region.tensor]
     computed = [o for n in region.nodes if n.op_type not in LAYOUT for o in n.output if o in inner]
     grids = {name: known.grids[name] for name in inner if name in known.grids}
@@ -108,22 +112,28 @@ def ready(graph: Cuttable, region: Region, known: Rounding, dtypes: Mapping[str,
         if unknown or tied:
             unknown += loose
             drawn = make({**constants, **loose}, grids, unknown, {n: ties[n] for n in tied})
+    biased = make({**constants, **{n: constants[n] + half for n, half in halves.items()}}, grids) if halves else None
     mean = known.unit == "fp16" and bool(region.ops) and set(region.ops) <= MEANS
     scalars, sides = (tuple(f"{n}@{end}" for n in names) for names, end in ((unknown, "c"), (tied, "t")))
-    return Replay(region, make(constants, grids), drawn, scalars, sides, sums, ties_model, mean)
+    return Replay(region, make(constants, grids), drawn, scalars, sides, sums, ties_model, mean, biased)
 
 
 def _size(value: Array) -> Array:
     return np.asarray(np.abs(value)) if value.dtype.kind == "f" else value
 
 
-def _constants(graph: Cuttable, region: Region, known: Rounding) -> tuple[Region, dict[str, Array], dict[str, Array]]:
-    """The region, its constants as built, and for those with weights on a tie what may be added.
+def _constants(
+    graph: Cuttable, region: Region, known: Rounding
+) -> tuple[Region, dict[str, Array], dict[str, Array], dict[str, Array]]:
+    """The region, its constants as built, for those with weights on a tie what may be added, and half a unit of biases.
+
+    Those of an integer build are rounded to whole products of an input's and a weight's step.
 
     A constant factor behind a linear node is multiplied into its weights before they are rounded, as compilers do.
     """
     held: dict[str, Array] = {}
     ties: dict[str, Array] = {}
+    halves: dict[str, Array] = {}
     summed: dict[str, tuple[Any, str]] = {}  # results of linear nodes, however laid out: the node and its weight
     nodes = list(region.nodes)
     for at, node in enumerate(region.nodes):
@@ -148,9 +158,26 @@ def _constants(graph: Cuttable, region: Region, known: Rounding) -> tuple[Region
             if name in held and not np.array_equal(held[name], value):
                 raise Missing(f"{name} is rounded in two ways", node.name)
             held[name] = value
+            linear = before if bias else (node, node.input[1]) if node.op_type in LINEAR and index == 2 else None
+            if linear and known.integer and value.dtype.kind == "f":
+                half = _half(graph, known, linear, value)
+                halves.update({name: half} if half is not None else {})
             if tied is not None:
                 ties[name] = -tied
-    return replace(region, nodes=tuple(nodes)), held, ties
+    return replace(region, nodes=tuple(nodes)), held, ties, halves
+
+
+def _half(graph: Cuttable, known: Rounding, linear: tuple[Any, str], bias: Array) -> Array | None:
+    """Half the unit that a bias is rounded to, of its shape, float32; None where a step is not known."""
+    node, name = linear
+    fed = known.grids.get(node.input[0])
+    if fed is None or name not in graph.constants:
+        return None
+    weight = graph.constants[name]
+    steps = channel_steps(weight, channel_axis(node, weight)).reshape(-1)
+    return (
+        np.asarray(np.broadcast_to(0.5 * fed.step * steps, bias.shape), np.float32) if bias.size == steps.size else None
+    )
 
 
 def _folded(graph: Cuttable, known: Rounding, linear: tuple[Any, str], factor: Array) -> dict[str, Array] | None:
