@@ -104,6 +104,7 @@ def judge(run: Run, policy: Policy, today: datetime.date | None = None) -> Verdi
         first_divergent=first,
         findings=findings,
         coverage=run.coverage,
+        power=tuple(_power(m) for m in run.measurements if m.grain == "power"),
         measurements=run.measurements,
         environment=run.environment,
         notes=tuple(notes),
@@ -116,6 +117,10 @@ def judge(run: Run, policy: Policy, today: datetime.date | None = None) -> Verdi
         run=run.folder,
     )
     return dataclasses.replace(verdict, next_steps=next_steps(verdict, judged, run))
+
+
+def _power(m: Measurement) -> Mapping[str, Any]:
+    return {"checker": m.checker, "fault": m.metric, "minimum_detectable": m.value, "unit": m.unit, "note": m.note}
 
 
 def _tier(tier: Tier, run: Run, policy: Policy, judged: list[Judged]) -> TierVerdict:

@@ -74,6 +74,10 @@ LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
     ("layers", "isolated_worst"): {"*": Limit(1, "the worst element of honest builds, with room (floor/allowance.py)")},
     ("layers", "isolated_gain"): {"*": Limit(1, "the gain of honest builds, with room (floor/allowance.py)")},
     ("layers", "not_replayed"): {"*": REPORT},
+    ("layers", "gain"): {"*": REPORT},  # of `power`: the smallest faults that would have been caught
+    ("layers", "bias"): {"*": REPORT},
+    ("layers", "channel"): {"*": REPORT},
+    ("layers", "element"): {"*": REPORT},
     ("layers", "unequal"): {"*": Limit(0, "strings are equal or not")},
     ("layers", "isolated_l2"): {
         **LOW,

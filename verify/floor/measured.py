@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from verify.core import Measurement, Where
-from verify.floor.allowance import allowance
+from verify.floor.allowance import ALPHA, allowance
 from verify.floor.isolated import surprise
+from verify.floor.power import SAMPLED, power
 from verify.floor.regions import LEG, RegionError, Unreplayed, errors
 from verify.trial import Trial
 
@@ -28,6 +29,10 @@ class _Held:
     foreign: str
     layer: str
 
+    def beyond(self, cells: float) -> bool:
+        """Whether the built-in limits deny it, of 10 ** `cells` tests in all."""
+        return not (self.decades - cells <= -math.log10(ALPHA) and self.worst <= 1 and self.gain <= 1)
+
 
 def measured(trial: Trial) -> Iterator[Measurement]:
     """Per region and case, from one capture.
@@ -40,18 +45,24 @@ def measured(trial: Trial) -> Iterator[Measurement]:
     """
     held: list[_Held] = []
     left: dict[str, str] = {}
+    sample: list[RegionError] = []
+    every = max(1, len({m.tensor for m in trial.alignment.values()}) // SAMPLED)
+    seen: set[str] = set()
     for item in errors(trial):
         if isinstance(item, Unreplayed):
             left[item.layer] = item.why
-        else:
-            held.append(_held(item))
+            continue
+        held.append(_held(item))
+        if item.kind != "moved" and not item.foreign and item.where.tensor not in seen:
+            seen.add(item.where.tensor)
+            if len(seen) % every == 0 and len(sample) < SAMPLED:
+                sample.append(item)
     if not held and not left:
         return
     cells = math.log10(max(1, sum(h.cells for h in held)))
     for h in held:
         odds = h.decades - cells
-        wrong = not (odds <= 3 and h.worst <= 1 and h.gain <= 1)
-        if h.foreign and wrong:  # not known to be wrong: the compiler computes it in steps of its own
+        if h.foreign and h.beyond(cells):  # not known to be wrong: the compiler computes it in steps of its own
             left[h.layer] = f"the compiler computes it in steps of its own: {h.foreign}"
             continue
         null = {"nodes": list(h.nodes), "cells": 10**cells}
@@ -60,9 +71,9 @@ def measured(trial: Trial) -> Iterator[Measurement]:
         for metric, value, unit in rows:
             yield Measurement(h.where, metric, value, unit, "region", h.n, note=h.note, null=null)
     why = "; ".join(f"{layer}: {reason}" for layer, reason in list(left.items())[:5])
-    yield Measurement(
-        Where("(all regions)", leg=LEG), "not_replayed", len(left), "layers", "region", len(held), note=why
-    )
+    place = Where("(all regions)", leg=LEG)
+    yield Measurement(place, "not_replayed", len(left), "layers", "region", len(held), note=why)
+    yield from power(sample, lambda item, found: _held(replace(item, found=found)).beyond(cells))
 
 
 def _held(item: RegionError) -> _Held:

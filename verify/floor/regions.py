@@ -29,6 +29,9 @@ class RegionError:
     nodes: tuple[str, ...]
     layer: str
     found: Isolated
+    replayed: Replayed
+    grid: Grid | None
+    precision: str
     foreign: str = ""  # a layer of the compiler's own in it: what is beyond is then not known to be wrong
 
 
@@ -132,8 +135,10 @@ def _of(
         for recording, values in zip(recordings, shown, strict=True):
             feeds = {n: _own(dumps, recording, values, n, quantised) for n in region.cut}
             where = Where(tensor, recording.case, LEG, "", node.op, node.name)
-            found = judge(replay(feeds), _value(dumps, recording, layer), dumps.grid(layer), known.unit)
-            yield RegionError(where, kind_of(region, graph.constants), region.names, layer, found, *foreign[:1])
+            replayed, held = replay(feeds), dumps.grid(layer)
+            found = judge(replayed, _value(dumps, recording, layer), held, known.unit)
+            kind = kind_of(region, graph.constants)
+            yield RegionError(where, kind, region.names, layer, found, replayed, held, known.unit, *foreign[:1])
             yield from _moved(dumps, known, tensor, recording, where)
     except (VerifyError, ValueError, KeyError) as error:  # onnxruntime, or a tensor that the reference does not show
         yield Unreplayed(tensor, layer, str(error))
@@ -145,9 +150,9 @@ def _moved(dumps: _Dumps, known: Rounding, tensor: str, recording: Recording, wh
     for before, after in zip(copies, copies[1:], strict=False):
         if after not in dumps.trial.assumed:
             value = np.asarray(_value(dumps, recording, before), np.float64)
-            held = dumps.grid(after)
-            found = judge(Replayed(value, np.zeros(value.shape)), _value(dumps, recording, after), held, known.unit)
-            yield RegionError(where, "moved", (where.node,), after, found)
+            held, same = dumps.grid(after), Replayed(value, np.zeros(value.shape))
+            found = judge(same, _value(dumps, recording, after), held, known.unit)
+            yield RegionError(where, "moved", (where.node,), after, found, same, held, known.unit)
 
 
 def _own(dumps: _Dumps, recording: Recording, values: Tensors, name: str, quantised: bool) -> Array:
