@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SHORT = 24  # rows that are never cut: what a split terminal shows (house choice)
 ALONE = 8  # of the layers that are wrong by themselves, in the graph's order
 BEYOND = 2  # of the others beyond a limit: the first tell where it begins, the rest inherits
-NAME = 48  # columns of a name, cut in its middle: shorter ones of a transformer look all alike
+NAME = 44  # columns of a name, cut in its middle: shorter ones of a transformer look all alike
 MARKS: Mapping[str, tuple[str, str]] = {
     "first": (">", "first divergent"),
     "beyond": ("!", "beyond a limit that denies"),
@@ -24,7 +24,7 @@ MARKS: Mapping[str, tuple[str, str]] = {
     "waived": ("w", "waived"),
     "": (" ", ""),
 }
-HEAD = ("accumulated", "limit", "isolated", "limit")
+HEAD = ("accumulated", "limit", "isolated", "limit", "replay", "limit")
 
 
 def render(found: Localized, *, colour: bool = False, width: int = 80, verbose: bool = False) -> str:
@@ -60,15 +60,17 @@ def _compared(page: Page, found: Localized) -> None:
 
 
 def _table(page: Page, leg: str, rows: Sequence[Row], cases: int, verbose: bool) -> None:
-    """One leg: marks, names, operators and four numbers, cut where nothing happens."""
+    """One leg: marks, names, operators and its numbers, cut where nothing happens."""
     worst = f", the worst of {cases} cases" if cases > 1 else ""
     page.title(f"Layers of {leg}: relative error, in the graph's order{worst}")
-    cells = [(*_numbers(row.accumulated), *_numbers(row.isolated)) for row in rows]
-    wide = [max(len(HEAD[i]), *(len(cell[i]) for cell in cells)) for i in range(4)]
+    head_of = HEAD if any(row.replay for row in rows) else HEAD[:4]
+    figures = [(row.accumulated, row.isolated, row.replay)[: len(head_of) // 2] for row in rows]
+    cells = [tuple(text for figure in held for text in _numbers(figure)) for held in figures]
+    wide = [max(len(title), *(len(cell[i]) for cell in cells)) for i, title in enumerate(head_of)]
     ops = max(2, *(len(tidy(row.op)) for row in rows))
     longest = max(6, *(len(tidy(row.tensor)) for row in rows))
     left = longest if verbose else min(longest, NAME)
-    head = "  ".join(f"{title:>{size}}" for title, size in zip(HEAD, wide, strict=True))
+    head = "  ".join(f"{title:>{size}}" for title, size in zip(head_of, wide, strict=True))
     page.line(page.paint(f"    {'tensor':{left}}  {'op':{ops}}  {head}", "dim"))
     shown = set(range(len(rows))) if verbose or len(rows) <= SHORT else _interesting(rows)
     for index, row in enumerate(rows):
@@ -101,7 +103,7 @@ def _interesting(rows: Sequence[Row]) -> set[int]:
     alone = [i for i, row in enumerate(rows) if row.alone]
     inherits = [i for i, row in enumerate(rows) if row.mark in ("beyond", "warn") and not row.alone]
     chosen = {0, len(rows) - 1, *alone[:ALONE], *inherits[:BEYOND]}
-    for sizes in ([_size(row.accumulated) for row in rows], [_size(row.isolated) for row in rows]):
+    for sizes in ([_size(getattr(row, kind)) for row in rows] for kind in ("accumulated", "isolated", "replay")):
         chosen.add(sizes.index(max(sizes)))
     for i, row in enumerate(rows):
         if row.mark == "first":
