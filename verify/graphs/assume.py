@@ -13,12 +13,14 @@ import numpy as np
 
 from verify.core import Array, Tensors
 from verify.graphs.align import Match
-from verify.graphs.info import GraphInfo
+from verify.graphs.info import LAYOUT, GraphInfo
 from verify.graphs.layouts import layouts
 
 #: Two candidates for one layer are told apart by value if one is this much nearer (house choice; a bias that is lost
 #: moves its layer by 2 % and more in the fixtures).
 NEARER = 1.02
+#: Tensors as far apart as this are not related: independent ones of one size are 1.41 apart (relative L2).
+UNRELATED = 0.9
 Shape: TypeAlias = tuple[int, ...]
 #: By the shapes of a dump and of its tensor, how often each (view, order) was seen.
 Orders: TypeAlias = dict[tuple[Shape, Shape], Counter[tuple[Shape, Shape]]]
@@ -38,15 +40,25 @@ def assume(
     for layer in dumps[0] if dumps else ():
         if layer in matched or any(layer not in dump for dump in dumps):
             continue
-        named = [t for t in _named(graph, layer) if t in references[0]]
-        free = [t for t in named if t not in taken and references[0][t].size == dumps[0][layer].size]
-        if not free:
-            continue
-        held = {t: m for t in free if (m := _match(layer, t, references, dumps, orders)) is not None}
-        if held:
-            best = _nearest(held, free, references, dumps, layer)
-            found[layer] = held[best]
+        named = [t for t in _named(graph, layer) if t not in taken]
+        if named:
+            wide = [*named, *(t for name in named for t in _moved(graph, name) if t not in taken)]
+            fits = [t for t in wide if t in references[0] and references[0][t].size == dumps[0][layer].size]
+            match = _match(layer, fits, named, references, dumps, orders)
+            found.update({layer: match} if match else {})
     return found
+
+
+def _moved(graph: GraphInfo, tensor: str) -> list[str]:
+    """What layout operators make of a tensor: a compiled layer may hold it in an order that only those have."""
+    out: list[str] = []
+    todo = [tensor]
+    while todo:
+        name = todo.pop()
+        made = [o for n in graph.nodes if n.op in LAYOUT and n.inputs[:1] == (name,) for o in n.outputs]
+        out += made
+        todo += made
+    return out
 
 
 def _named(graph: GraphInfo, layer: str) -> list[str]:
@@ -77,19 +89,27 @@ def _orders(matched: Mapping[str, Match], dumps: Sequence[Tensors]) -> Orders:
 
 
 def _match(
-    layer: str, tensor: str, references: Sequence[Tensors], dumps: Sequence[Tensors], orders: Orders
-) -> Match | None:
-    """The layout in which the dump is nearest to the tensor, or where none is near, the usual one."""
-    wanted, dump = references[0][tensor], dumps[0][layer]
-    usual = orders.get((dump.shape, wanted.shape), Counter())
-    best = None
-    for view, order in layouts(dump.shape, wanted.shape):
-        match = Match(layer, tensor, wanted.shape, tuple(order), (), tuple(view))
-        off = max(apart(match, r[tensor], d[layer]) for r, d in zip(references, dumps, strict=True))
-        rank = (off if off < 0.9 else 1.0, -usual[(match.view, match.permutation)])  # beyond: as good as unrelated
-        if best is None or rank < best[0]:
-            best = rank, match
-    return best[1] if best else None
+    layer: str, tensors: Sequence[str], named: Sequence[str], references: Sequence[Tensors], dumps: Sequence[Tensors],
+    orders: Orders,
+) -> Match | None:  # fmt: skip
+    """The nearest of the tensors in its nearest layout; where none is near, one that is named, in the usual layout."""
+    held: list[tuple[float, Match]] = []
+    shape = dumps[0][layer].shape
+    for tensor in tensors:
+        wanted = references[0][tensor].shape
+        found = [Match(layer, tensor, wanted, tuple(o), (), tuple(v)) for v, o in layouts(shape, wanted)]
+        off = [max(apart(m, r[tensor], d[layer]) for r, d in zip(references, dumps, strict=True)) for m in found]
+        if found:
+            held.append((min(off), found[int(np.argmin(off))]))
+    near = min((off for off, _ in held), default=np.inf)
+    if near < UNRELATED:
+        return next(match for off, match in held if off <= NEARER * near)
+    for tensor in (t for t in tensors if t in named):
+        usual = orders.get((shape, references[0][tensor].shape))
+        if usual:
+            view, order = usual.most_common(1)[0][0]
+            return Match(layer, tensor, references[0][tensor].shape, order, (), view)
+    return None
 
 
 def apart(match: Match, wanted: Array, dump: Array) -> float:
@@ -97,13 +117,3 @@ def apart(match: Match, wanted: Array, dump: Array) -> float:
     got = np.asarray(dump, np.float64).reshape(match.view).transpose(match.permutation).reshape(match.shape)
     size = float(np.linalg.norm(np.asarray(wanted, np.float64)))
     return float(np.linalg.norm(got - wanted)) / size if size > 0 else np.inf
-
-
-def _nearest(
-    held: Mapping[str, Match], order: Sequence[str], references: Sequence[Tensors], dumps: Sequence[Tensors], layer: str
-) -> str:
-    """The first of `order` unless another one is clearly nearer by value."""
-    names = [name for name in order if name in held]
-    off = {n: max(apart(held[n], r[n], d[layer]) for r, d in zip(references, dumps, strict=True)) for n in names}
-    best = min(names, key=lambda n: off[n])
-    return best if off[best] * NEARER < off[names[0]] else names[0]
