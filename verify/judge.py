@@ -119,8 +119,23 @@ def judge(run: Run, policy: Policy, today: datetime.date | None = None) -> Verdi
     return dataclasses.replace(verdict, next_steps=next_steps(verdict, judged, run))
 
 
+#: What the metrics of grain "power" are the smallest of.
+FAULTS = {
+    "gain": "gain of a layer",
+    "bias": "bias of a layer",
+    "channel": "gain of a channel",
+    "element": "one element",
+}
+
+
 def _power(m: Measurement) -> Mapping[str, Any]:
-    return {"checker": m.checker, "fault": m.metric, "minimum_detectable": m.value, "unit": m.unit, "note": m.note}
+    return {
+        "checker": m.checker,
+        "fault": FAULTS.get(m.metric, m.metric),
+        "minimum_detectable": m.value,
+        "unit": m.unit,
+        "note": m.note,
+    }
 
 
 def _tier(tier: Tier, run: Run, policy: Policy, judged: list[Judged]) -> TierVerdict:

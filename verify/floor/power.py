@@ -41,10 +41,10 @@ def _element(exact: Array, size: float) -> Array:
 
 #: Each with its unit.
 FAULTS: Mapping[str, tuple[Fault, str]] = {
-    "gain": (lambda exact, size: exact * (1 + size), "of 1"),
+    "gain": (lambda exact, size: exact * (1 + size), "relative"),
     "bias": (lambda exact, size: exact + size * _rms(exact), "rms"),
-    "channel": (_channel, "of 1, one channel"),
-    "element": (_element, "rms, one element"),
+    "channel": (_channel, "relative"),
+    "element": (_element, "rms"),
 }
 
 

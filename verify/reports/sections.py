@@ -111,7 +111,7 @@ def _cells(leg: LegVerdict) -> tuple[str, str, str]:
 
 
 def facts(page: Page, verdict: Verdict, verbose: bool) -> None:
-    """First divergent node, what was never compared, notes; with `verbose` also power, environment and policy."""
+    """First divergent node, what was never compared, power, notes; with `verbose` also environment and policy."""
     if verdict.coverage:
         total, uncovered = verdict.coverage.get("total", 0), list(verdict.coverage.get("uncovered", ()))
         text = f"Compared: {verdict.coverage.get('compared', 0)} of {total} tensors"
@@ -121,6 +121,9 @@ def facts(page: Page, verdict: Verdict, verbose: bool) -> None:
             names = ", ".join(uncovered)
             text += f"; never: {names}" if len(names) < page.width // 2 else " (the rest is fused away: --verbose)"
         page.prose(text, rest="  ")
+    if verdict.power:
+        least = ", ".join(_power(item) for item in verdict.power)
+        page.prose(f"Smallest faults caught with 95 % probability: {least}", rest="  ")
     notes = list(dict.fromkeys(verdict.notes))
     for note in notes if verbose else notes[:LISTED]:
         page.prose(f"Note: {note}", rest="  ")
@@ -128,7 +131,6 @@ def facts(page: Page, verdict: Verdict, verbose: bool) -> None:
         if len(notes) > LISTED:
             page.line(f"and {len(notes) - LISTED} more notes (--verbose)")
         return
-    page.section("Would have been caught with 95 % probability", (_power(item) for item in verdict.power))
     page.section("Environment", (f"{key}: {_flat(value)}" for key, value in verdict.environment.items() if value))
     page.section("Policy", (f"{key}: {_flat(value)}" for key, value in verdict.policy.items() if value))
 
@@ -146,8 +148,10 @@ def first_divergent(page: Page, verdict: Verdict) -> None:
 
 
 def _power(item: Mapping[str, Any]) -> str:
-    least = number(float(item["minimum_detectable"]))
-    return f"{item['checker']}: {item['fault']} of {least} {item.get('unit', '')}".rstrip()
+    least, unit = float(item["minimum_detectable"]), str(item.get("unit", ""))
+    if least != least or least == float("inf"):
+        return f"{item['fault']}: none of any size"
+    return f"{item['fault']} {number(100 * least)} %" + (f" of the {unit}" if unit == "rms" else "")
 
 
 def _flat(value: Any) -> str:
