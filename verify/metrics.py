@@ -78,8 +78,9 @@ def over_peak(d: Difference, wanted: Array) -> float:
     Not over its rms: of a softmax over 6,625 characters that is 0.01, and an honest fp16 build is 1.7 times it away
     (PP-OCR rec). 0 if nothing differs, infinity where only the reference is zero, NaN where `d` is.
     """
-    finite = wanted[np.isfinite(wanted)] if wanted.dtype.kind == "f" else wanted
-    peak = float(np.abs(finite.astype(np.float64)).max(initial=0.0))
+    peak = max(float(wanted.max(initial=0)), -float(wanted.min(initial=0)))
+    if not math.isfinite(peak):
+        peak = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
     return d.max_abs / peak if peak else (d.max_abs if not d.max_abs > 0 else math.inf)
 
 
