@@ -163,12 +163,12 @@ def _blocks(wanted: Array, got: Array) -> Iterator[tuple[Array, Array]]:
 
 def _floats(wanted: Array, got: Array, scale: float) -> Iterator[tuple[Array, Array, Array]]:
     """(wanted, got, got - wanted) in float64, piece by piece; exact for everything that fits float64."""
-    whole = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK, np.int32)
-    a, b, d, work = whole
+    wide, narrow = (np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)), np.empty(BLOCK, np.int32)
+    (a, b, d), work = wide, narrow
     with np.errstate(invalid="ignore", over="ignore"):
         for x, y in _blocks(wanted, got):
             if len(x) != len(a):  # the last, or what numpy hands out where neither is contiguous
-                a, b, d, work = (buffer[: len(x)] for buffer in whole)
+                (a, b, d), work = (buffer[: len(x)] for buffer in wide), narrow[: len(x)]
             for piece, into in ((x, a), (y, b)):
                 _widen(piece, into, work)
                 if scale != 1.0:
