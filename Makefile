@@ -23,8 +23,8 @@ lint: install
 	$(RUN) ruff format --check .
 	$(RUN) mypy --strict verify
 
-bench: install # speed against targets and peers, about a minute
-	@$(VENV)/bin/python benchmarks/speed.py
+bench: install # speed and reach against targets and peers, about three minutes
+	@$(VENV)/bin/python benchmarks/speed.py; first=$$?; $(VENV)/bin/python benchmarks/reach.py && exit $$first
 
 bench-fixtures: install # what every fixture costs, earns and measures honestly, about a quarter of an hour
 	@$(VENV)/bin/python benchmarks/fixtures.py

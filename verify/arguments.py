@@ -47,12 +47,18 @@ def parser() -> argparse.ArgumentParser:
         )
         run.add_argument("--verbose", action="store_true", help="every measurement's finding, nothing grouped")
         run.add_argument("--quiet", action="store_true", help="no progress")
-    compare = add("compare", "compare two files of tensors", "compare reference.npz candidate.npz --precision fp16")
-    compare.add_argument("reference", type=Path, help=".npz, .npy, .safetensors, ONNX test_data_set, snapshot folder")
+    compare = add(
+        "compare", "compare two files of tensors, or two graphs", "compare reference.npz candidate.npz --precision fp16"
+    )
+    compare.add_argument("reference", type=Path, help=".npz .npy .safetensors, test_data_set or snapshot folder, .onnx")
     compare.add_argument("candidate", type=Path, help="the same, of what is judged")
     compare.add_argument("--graph", type=Path, help="the ONNX graph that the outputs came from")
     compare.add_argument(
-        "--inputs", type=Path, help="the inputs that were fed (with --graph: ties of indices are seen)"
+        "--inputs", type=Path, help="the inputs: two .onnx are run on them; with --graph, ties of indices are seen"
+    )
+    levels = ("off", "basic", "extended", "all")
+    compare.add_argument(
+        "--optimization", choices=levels, default="", help="onnxruntime's, of the candidate .onnx (default: all)"
     )
     compare.add_argument(
         "--precision", default="fp32", help="what the candidate computes in (default: fp32, the strictest)"

@@ -167,7 +167,8 @@ def _compare(options: argparse.Namespace) -> int:
     from verify.compare import compare_files
 
     writable(options.json)
-    result = compare_files(options.reference, options.candidate, options.precision, options.graph, options.inputs)
+    paths = options.reference, options.candidate
+    result = compare_files(*paths, options.precision, options.graph, options.inputs, options.optimization)
     if options.json != "-":
         print(result)
     if options.json:

@@ -21,15 +21,29 @@ if TYPE_CHECKING:
 
 
 def compare_files(
-    reference: Path, candidate: Path, precision: str, graph: Path | None = None, inputs: Path | None = None
+    reference: Path,
+    candidate: Path,
+    precision: str,
+    graph: Path | None = None,
+    inputs: Path | None = None,
+    optimization: str = "",
 ) -> Comparison:
-    """Compare two tensor files or folders under the built-in limits of `precision`.
+    """Compare two tensor files or folders, or two ONNX graphs, under the built-in limits of `precision`.
 
+    Two graphs are both run on `inputs` (verify.compare_graphs), the candidate with `optimization` (default: "all").
     With `graph`, the first divergent node is named and blocks of a Concat are judged each by itself; with `inputs` too,
     indices go by the values that they point at. The same snapshot folder given twice means its golden half against its
     simulator half. Raises UsageError.
     """
     _known(precision)
+    if reference.suffix == candidate.suffix == ".onnx":
+        from verify.compare_graphs import compare_graphs
+
+        if graph is not None:
+            raise UsageError("a graph beside two graphs", "--graph", "leave it out: it is for files of tensors")
+        return compare_graphs(reference, candidate, precision, inputs, optimization or "all")
+    if optimization:
+        raise UsageError("nothing is run", "--optimization", "leave it out, or give two .onnx files")
     if inputs is not None and graph is None:
         raise UsageError("inputs without a graph", "--inputs", "add --graph: the inputs are run through it")
     twice = is_snapshot(reference) and reference.resolve() == candidate.resolve()
@@ -43,12 +57,12 @@ def compare_files(
     values = _values(graph, info, inputs, common)
     inner = is_snapshot(reference) or is_snapshot(candidate)
     rows = [row(n, expected[n], found[n], precision, info, values.get(n), inner) for n in common]
-    notes += _first(info, rows)
+    notes += first_divergent(info, rows)
     limits = {metric: bound(metric, precision) for metric in METRICS}
     return Comparison(str(reference), str(candidate), precision, tuple(rows), tuple(told), limits, tuple(notes))
 
 
-def _first(info: GraphInfo | None, rows: Sequence[Row]) -> list[str]:
+def first_divergent(info: GraphInfo | None, rows: Sequence[Row]) -> list[str]:
     """Where the graph's order puts the first tensor that differs, if inner tensors are among what was compared."""
     differing = {row.name for row in rows if row.outcome != WITHIN}
     if info is None or not differing or {row.name for row in rows} <= set(info.outputs):
@@ -102,14 +116,15 @@ def _values(path: Path | None, info: GraphInfo | None, inputs: Path | None, name
     wanted = {name: node for name in names if (node := info.indexed(name))}
     if not wanted:
         return {}
-    feeds = _feeds(info, load(inputs, role="input"))
+    feeds = feeds_of(info, load(inputs, role="input"))
     inner: Tensors = {**feeds, **_run(path, feeds)}
     return {
         n: (np.asarray(inner[node.inputs[0]]), -1 if node.axis is None else node.axis) for n, node in wanted.items()
     }
 
 
-def _feeds(info: GraphInfo, given: Loaded) -> dict[str, Array]:
+def feeds_of(info: GraphInfo, given: Loaded) -> dict[str, Array]:
+    """The graph's inputs among the tensors of a file; by position where they have no names. Raises UsageError."""
     if not given.named and len(given.tensors) == len(info.inputs):
         return dict(zip(info.inputs, given.tensors.values(), strict=True))
     missing = [name for name in info.inputs if name not in given.tensors]

@@ -71,7 +71,8 @@ def _numbers(name: str, wanted: Array, got: Array, precision: str, info: GraphIn
     # integers and bool are exact (design, section 10), but for the codes of an integer build
     codes = integer(precision) and wanted.dtype.itemsize <= 2 and wanted.dtype.kind in "iu"
     exact = wanted.dtype.kind in "iub" and not codes
-    good = _good(d, wanted, "exact" if exact else precision)
+    peak = over_peak(d, wanted)
+    good = _good(d, peak, "exact" if exact else precision)
     notes: list[str] = []
     if not good:
         notes += _explain(wanted, got, d, exact)
@@ -82,14 +83,14 @@ def _numbers(name: str, wanted: Array, got: Array, precision: str, info: GraphIn
     bad_parts += [] if inner else dead
     notes += [*bad_parts, *(dead if inner else [])]
     keys = ("n", "relative_l2", "max_abs", "max_over_rms", "cosine", "gain", "sqnr_db", "nonfinite")
-    metrics = {"max_over_peak": over_peak(d, wanted), **{key: getattr(d, key) for key in keys}}
+    metrics = {"max_over_peak": peak, **{key: getattr(d, key) for key in keys}}
     at = d.max_index if d.max_abs or d.nonfinite else None
     return _made(name, WITHIN if good and not bad_parts else DIFFERS, wanted, got, metrics, at, tuple(notes))
 
 
-def _good(d: Difference, wanted: Array, precision: str) -> bool:
+def _good(d: Difference, peak: float, precision: str) -> bool:
     # written so that NaN is not within
-    held = {"relative_l2": d.relative_l2, "max_over_peak": over_peak(d, wanted), "nonfinite": d.nonfinite}
+    held = {"relative_l2": d.relative_l2, "max_over_peak": peak, "nonfinite": d.nonfinite}
     return all(value <= bound(metric, precision)[0] for metric, value in held.items())
 
 
@@ -141,7 +142,7 @@ def _blocks(name: str, wanted: Array, got: Array, precision: str, info: GraphInf
         if varies(a) and not varies(b):
             nonzero = int(np.count_nonzero(b))
             yield f"{place} is {b.flat[0]:.4g} everywhere: {nonzero} of {b.size} elements are non-zero"
-        elif not _good(d, a, precision):
+        elif not _good(d, over_peak(d, a), precision):
             yield f"{place}: relative_l2 = {d.relative_l2:.4g}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 SCHEMA = "npu-verify/compare/1"
 WITHIN, DIFFERS, NOT_COMPARABLE = "within", "differs", "not comparable"
 METRICS = ("relative_l2", "max_over_peak", "max_abs")  # the table's columns
+FEW = 8  # names in a line
 SHOWN = 40  # rows of a table that a person still reads; beyond that, what is not within, and the worst that is
 
 
@@ -39,6 +40,7 @@ class Comparison:
     mismatches: tuple[str, ...] = ()
     limits: Mapping[str, tuple[float, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    uncovered: tuple[str, ...] = ()  # tensors that were not compared, and why
 
     @property
     def outcome(self) -> str:
@@ -74,6 +76,9 @@ class Comparison:
         if len(shown) < len(listed):
             lines.append(f"  and {len(listed) - len(shown)} more within their limits")
         lines += [f"  {text}" for text in self.notes]
+        if self.uncovered:
+            many = f", and {len(self.uncovered) - FEW} more (--json lists them)" if len(self.uncovered) > FEW else ""
+            lines.append(f"  {len(self.uncovered)} not compared: {', '.join(self.uncovered[:FEW])}{many}")
         return "\n".join([*lines, self._last()])
 
     def _last(self) -> str:

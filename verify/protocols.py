@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from verify.core import (
@@ -89,13 +91,20 @@ class Score(Protocol):
     def __call__(self, expected: Tensors, outputs: Tensors, /) -> float | Mapping[str, float] | Array: ...
 
 
-def load(group: str, name: str) -> Any:
-    """The object that entry point `name` of `group` names; raises UsageError, with the nearest names, without one."""
-    from difflib import get_close_matches
+@lru_cache(maxsize=2)
+def _installed(_path: tuple[str, ...]) -> Any:
+    """Every entry point of every project on this import path: each look at them reads a file of each project."""
     from importlib.metadata import entry_points
 
-    found = {entry.name: entry for entry in entry_points(group=group)}
+    return entry_points()
+
+
+def load(group: str, name: str) -> Any:
+    """The object that entry point `name` of `group` names; raises UsageError, with the nearest names, without one."""
+    found = {entry.name: entry for entry in _installed(tuple(sys.path)).select(group=group)}
     if name not in found:
+        from difflib import get_close_matches
+
         near = get_close_matches(name, found, 3, 0.5) or sorted(found)
         raise UsageError(f"unknown {group.rpartition('.')[2].rstrip('s')} {name!r}", do=f"known: {', '.join(near)}")
     try:

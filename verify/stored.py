@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from verify.core import Measurement, Tier, UsageError, Where
@@ -48,8 +48,8 @@ class Run:
 
 
 def to_document(run: Run) -> dict[str, Any]:
-    """The run as JSON-like data."""
-    return asdict(run)
+    """The run's fields by name, what they hold not copied."""
+    return {name: getattr(run, name) for name in run.__dataclass_fields__}
 
 
 def from_document(document: Mapping[str, Any]) -> Run:

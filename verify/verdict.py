@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 from verify.core import Measurement, Outcome, Tier
@@ -97,7 +97,7 @@ class Verdict:
 
     def to_json(self) -> str:
         """The report document of schema npu-verify/report/1, on one line; NaN and infinities are written as strings."""
-        return json.dumps(_plain({"schema": SCHEMA, **asdict(self)}), allow_nan=False)
+        return json.dumps({"schema": SCHEMA, **_plain(self)}, allow_nan=False)
 
     def __repr__(self) -> str:
         return f"<Verdict {self.outcome.value} {self.name}>"
@@ -109,6 +109,11 @@ class Verdict:
 
 
 def _plain(value: Any) -> Any:
+    """JSON-like data; dataclasses as mappings, in one pass: `asdict` copies every leaf on its way."""
+    if value is None or type(value) in (str, int, bool):
+        return value
+    if is_dataclass(value):
+        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
     if isinstance(value, Mapping):
         return {getattr(key, "value", key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

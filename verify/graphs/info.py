@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,8 @@ INDEX = frozenset({"TopK", "ArgMax", "ArgMin"})
 #: An output alone points at a node only where this many at most are behind it (house choice: a LayerNorm written out
 #: has nine).
 FEW = 10
+#: Elements of a weight that shape inference may look into: shapes, axes, sizes.
+LIGHT = 1024
 
 
 @dataclass(frozen=True)
@@ -119,22 +122,20 @@ def _read(path: Path, _changed: int, _size: int) -> GraphInfo:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf raises its own kinds for truncated files
         raise UsageError(f"not a readable ONNX file ({type(error).__name__})", str(path), "export it again") from error
+    constants = {tensor.name for tensor in model.graph.initializer}
+    shapes: dict[str, tuple[int | None, ...]] = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    external = tuple(sorted(_external(model)))
+    inputs = tuple(i.name for i in model.graph.input if i.name not in constants)
+    _lighten(model)
     try:
-        inferred = model.graph
-        # 2 GB is protobuf's limit for a serialised message; larger models keep only their declared shapes. Exporters
-        # write flatten and view as arithmetic on shapes, which only data propagation sees through.
-        if model.ByteSize() < 2**31:
-            inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+        # exporters write flatten and view as arithmetic on shapes, which only data propagation sees through
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except Exception:  # shape inference is a help, not a requirement: blocks then stay unknown
         inferred = model.graph
-    constants = {tensor.name for tensor in model.graph.initializer}
-    shapes: dict[str, tuple[int | None, ...]] = {}
     for info in (*inferred.input, *inferred.value_info, *inferred.output):
         if info.type.tensor_type.HasField("shape"):
             dims = info.type.tensor_type.shape.dim
             shapes[info.name] = tuple(d.dim_value if d.HasField("dim_value") else None for d in dims)
-    for tensor in model.graph.initializer:
-        shapes[tensor.name] = tuple(tensor.dims)
     nodes = []
     for index, node in enumerate(model.graph.node):
         attributes = {a.name: a for a in node.attribute}
@@ -145,14 +146,29 @@ def _read(path: Path, _changed: int, _size: int) -> GraphInfo:
         name = node.name or f"{node.op_type}_{index}"
         nodes.append(Node(name, node.op_type, tuple(node.input), tuple(node.output), axis, largest))
     return GraphInfo(
-        inputs=tuple(i.name for i in model.graph.input if i.name not in constants),
+        inputs=inputs,
         outputs=tuple(o.name for o in model.graph.output),
         nodes=tuple(nodes),
         producer={out: node for node in nodes for out in node.outputs if out},
         position={out: i for i, node in enumerate(nodes) for out in node.outputs if out},
         shapes=shapes,
-        external=tuple(sorted(_external(model))),
+        external=external,
     )
+
+
+def _lighten(model: Any) -> None:
+    """Declare large weights as inputs: inference needs their shapes only, and copies what it is given three times."""
+    import onnx
+
+    declared, kept = {port.name for port in model.graph.input}, []
+    for tensor in model.graph.initializer:
+        if math.prod(tensor.dims) <= LIGHT:  # it may be a shape, an axis or a size
+            kept.append(onnx.TensorProto.FromString(tensor.SerializeToString()))
+        elif tensor.name not in declared:
+            port = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            model.graph.input.append(port)
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
 
 
 def _external(model: Any) -> set[str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +36,44 @@ class Signature:
     external: tuple[Path, ...] = ()
 
 
+_HELD: dict[tuple[Path, int, int], Signature] = {}  # by path, time and size: a file is parsed once for each state
+
+
 def signature(path: Path) -> Signature:
     """The signature of an ONNX file, its weights not loaded; raises UsageError if it is missing or unusable."""
+    state = _state(path)
+    if state not in _HELD:
+        _HELD[state] = _read(path)
+    return _HELD[state]
+
+
+def _state(path: Path) -> tuple[Path, int, int]:
     try:
         stat = path.stat()
     except OSError:
         raise UsageError("no such file", str(path), "name an existing .onnx file") from None
-    return _read(path, stat.st_mtime_ns, stat.st_size)
+    return path, stat.st_mtime_ns, stat.st_size
 
 
-@lru_cache(maxsize=16)
-def _read(path: Path, _changed: int, _size: int) -> Signature:
+def to_document(held: Signature, folder: Path) -> dict[str, Any]:
+    """The signature as JSON-like data, its files of weights relative to the graph's folder."""
+    return {**asdict(held), "external": [str(file.relative_to(folder)) for file in held.external]}
+
+
+def recalled(path: Path, document: Mapping[str, Any]) -> Signature:
+    """Take what `to_document` wrote as the signature of `path`, whose bytes the caller has compared with those of then.
+
+    To parse 90 MB of MiniLM takes 0.2 s with the import of onnx (an EPYC core). Raises UsageError for a missing file.
+    """
+    inputs, outputs = (
+        tuple(Port(p["name"], p["dtype"], None if p["shape"] is None else tuple(p["shape"])) for p in document[name])
+        for name in ("inputs", "outputs")
+    )
+    external = tuple(path.parent / name for name in document["external"])
+    return _HELD.setdefault(_state(path), Signature(inputs, outputs, external))
+
+
+def _read(path: Path) -> Signature:
     import onnx
     from onnx.external_data_helper import _get_all_tensors, uses_external_data
 
