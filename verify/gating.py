@@ -110,7 +110,9 @@ def _recordings(stage: Stage, trial: Trial, folder: Path) -> dict[str, Any]:
         for index, item in enumerate(held):
             plain = dataclasses.replace(item, layers={})
             entry = recording.save(plain, folder / "recordings", f"{role}-{index:04d}")
-            if role == "graph" and index < LAYER_CASES and item.integrity.get("inputs"):  # localize ranks layers by them
+            if (
+                role == "graph" and index < LAYER_CASES and item.integrity.get("inputs")
+            ):  # localize ranks layers by them
                 entry = recording.save_inputs(entry, item.integrity["inputs"], folder / "recordings")
             entries.append(entry)
     scored = {role: _plain(dataclasses.asdict(held)) for role, held in trial.scored.items()}

@@ -196,7 +196,7 @@ def keep_float(path: str, wanted: list[str], known: dict[str, Any]) -> None:
             raise Refusal(f"no compiled layer {name!r}", "usage", do, "keep_float")
     with open(path) as stream:
         text = stream.read()
-    empty, full = "custom_quantize_layers: {}", {name: "float16" for name in wanted}
+    empty, full = "custom_quantize_layers: {}", dict.fromkeys(wanted, "float16")
     if text.count(empty) != 1:
         raise Refusal("hybrid_quantization_step1 wrote a .quantization.cfg without an empty custom_quantize_layers")
     with open(path, "w") as stream:

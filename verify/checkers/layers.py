@@ -75,7 +75,9 @@ class Layers:
                 if alone is not None:
                     fed = "alone, fed with the optimised graph's own inputs (the vendor's figure)"
                     note = f"compiled layer {layer}: {fed}"
-                    yield Measurement(where, "isolated_l2", alone, grain="isolated", n=wanted.size, note=note, null={"layer": layer})
+                    yield Measurement(
+                        where, "isolated_l2", alone, grain="isolated", n=wanted.size, note=note, null={"layer": layer}
+                    )
 
     def _output(self, where: Where, wanted: Array, got: Array) -> Iterator[Measurement]:
         d = difference(wanted, got)
