@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import tomllib
 
 import pytest
+import tomllib
 
 from tests import made
 from tests.build.rknn_models import conv, masked
@@ -29,11 +29,11 @@ precision = "w8a8"
 calibration = "build.py:cases"
 """
 SCORED = (
-    BUILD.replace("(1, 4)", "(1, 16, 32)")
+    BUILD.replace("(1, 4)", "(1, 2, 16, 32)")
     + """
 def scored():
     for i in range(300):
-        yield Case(f"s{i}", {"x": np.random.default_rng(1000 + i).normal(size=(1, 16, 32)).astype(np.float32)})
+        yield Case(f"s{i}", {"x": np.random.default_rng(1000 + i).normal(size=(1, 2, 16, 32)).astype(np.float32)})
 """
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,11 @@ def of_folder(folder: Path, policy: Policy) -> Localized:
     if not set(found.verdict.blame) & FORMAT:
         return found
     try:
-        return replace(found, ranked=ranking(run, document.get("recordings", ()), folder))
+        held = ranking(run, document.get("recordings", ()), folder)
+        do = (
+            f"npu-verify localize {shlex.quote(str(folder))} --repair looks for layers to keep in float and builds them"
+        )
+        return replace(found, ranked=held, steps=(*found.steps, do))
     except Missing as error:
         return replace(found, unranked=f"{error.what}; {error.do}" if error.do else error.what)
     except VerifyError as error:  # the reference itself cannot be run: the rest of the answer stands

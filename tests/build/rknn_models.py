@@ -112,7 +112,7 @@ def masked(path: Path) -> Path:
         helper.make_node("MatMul", ["x", w], [name], name=f"/{name}") for w, name in zip("abc", "qkv", strict=True)
     ]
     nodes += [
-        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 2, 1], name="/kt"),
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2], name="/kt"),
         helper.make_node("MatMul", ["q", "kt"], ["s"], name="/s"),
         helper.make_node("Add", ["s", "mask"], ["m"], name="/m"),
         helper.make_node("Softmax", ["m"], ["p"], axis=-1, name="/p"),
@@ -120,5 +120,5 @@ def masked(path: Path) -> Path:
         helper.make_node("MatMul", ["o", "d"], ["y"], name="/y"),
     ]
     weights: dict[str, Any] = {name: normal(i, 32, 32) * 0.3 for i, name in enumerate("abcd")}
-    weights["mask"] = np.where(np.arange(16) < 12, 0, -1e4).astype(np.float32).reshape(1, 1, 16)
-    return save(path, nodes, [("x", FLOAT, (1, 16, 32))], [("y", FLOAT, (1, 16, 32))], weights)
+    weights["mask"] = np.where(np.arange(16) < 12, 0, -1e4).astype(np.float32).reshape(1, 1, 1, 16)
+    return save(path, nodes, [("x", FLOAT, (1, 2, 16, 32))], [("y", FLOAT, (1, 2, 16, 32))], weights)

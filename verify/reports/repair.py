@@ -36,14 +36,14 @@ def ranked(page: Page, held: Sequence[Ranked], verbose: bool) -> None:
 
 def attempt(held: Attempt, number: int) -> str:
     """One build on one line."""
-    kept = f"{len(held.kept)} layers in float"
+    kept = f"{len(held.kept)} layer{'s' * (len(held.kept) != 1)} in float"
     return f"  build {number}: {kept}: {held.outcome.value}: {held.score}{_cost(held)}"
 
 
 def _cost(held: Attempt) -> str:
     if not held.size:
         return ""
-    return f"; {held.size / 1e6:.2f} MB, {held.floats} of {held.operators} operators in float16"
+    return f"; {held.size / 1e6:.3f} MB, {held.floats} of {held.operators} operators in float16"
 
 
 def repaired(found: Repair) -> str:
