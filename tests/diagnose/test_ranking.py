@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -60,6 +61,13 @@ def test_shares_and_gains_are_those_of_the_reference(tmp_path):
 def test_a_layer_without_an_error_of_its_own_causes_none(tmp_path):
     run, entries = stored(tmp_path, alone("A", "a", 0.0), alone("B", "b", 0.02))
     assert [(r.layers, r.share) for r in ranking(run, entries, tmp_path)] == [(("B",), 1.0), (("A",), 0.0)]
+
+
+def test_what_is_not_quantised_cannot_be_kept_in_float_but_counts(tmp_path):
+    fixed = dataclasses.replace(alone("A", "a", 0.01), null={"layer": "A", "quantised": False})
+    run, entries = stored(tmp_path, fixed, alone("B", "b", 0.02))
+    (only,) = ranking(run, entries, tmp_path)
+    assert only.layers == ("B",) and 0 < only.share < 0.5
 
 
 def test_what_is_not_stored_is_missing_with_what_to_do(tmp_path):

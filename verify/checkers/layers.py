@@ -75,9 +75,8 @@ class Layers:
                 if alone is not None:
                     fed = "alone, fed with the optimised graph's own inputs (the vendor's figure)"
                     note = f"compiled layer {layer}: {fed}"
-                    yield Measurement(
-                        where, "isolated_l2", alone, grain="isolated", n=wanted.size, note=note, null={"layer": layer}
-                    )
+                    null = {"layer": layer, "quantised": layer in scales}
+                    yield Measurement(where, "isolated_l2", alone, "", "isolated", wanted.size, note=note, null=null)
 
     def _output(self, where: Where, wanted: Array, got: Array) -> Iterator[Measurement]:
         d = difference(wanted, got)

@@ -29,7 +29,7 @@ AGAIN = "run the check again with this version: it keeps what is needed"
 
 @dataclass(frozen=True)
 class Ranked:
-    """Compiled `layers` that are kept in float together, and the tensor that they end in.
+    """Compiled `layers` that are kept in float together, all of them quantised, and the tensor that they end in.
 
     `share` of the squared output error, predicted; `snr` of the layers alone, in dB (the vendor's figure); `gain`:
     relative output error over relative error of the layers; `output` is that output error.
@@ -61,6 +61,7 @@ def ranking(run: Run, entries: Sequence[Mapping[str, Any]], folder: Path) -> tup
     if not cases:
         raise Missing("the inputs of the cases whose layers were dumped are not stored", str(folder), AGAIN)
     tensors = {layer: m.where.tensor for case in cases for layer, m in alone[case].items()}
+    quantised = {k for case in cases for k, m in alone[case].items() if m.null.get("quantised", True)}
     held = reference(path, set(tensors.values()))
     found: dict[str, list[tuple[float, float]]] = {}
     for case in cases:
@@ -70,7 +71,7 @@ def ranking(run: Run, entries: Sequence[Mapping[str, Any]], folder: Path) -> tup
     mean = {tensor: (_rms(own for own, _ in each), _rms(out for _, out in each)) for tensor, each in found.items()}
     total = sum(output**2 for _, output in mean.values() if math.isfinite(output))
     ranked = []
-    for layers in groups(info.read(path), {k: v for k, v in tensors.items() if v in mean}):
+    for layers in groups(info.read(path), {k: v for k, v in tensors.items() if v in mean and k in quantised}):
         each = {tensors[layer]: mean[tensors[layer]] for layer in layers}
         own, output = (math.sqrt(sum(pair[i] ** 2 for pair in each.values())) for i in (0, 1))
         place = places[tensors[layers[-1]]]

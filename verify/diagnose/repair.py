@@ -115,7 +115,14 @@ def repair(
         return _attempt(names, verdict, Path(verdict.run)), verdict
 
     def passes(kept: Sequence[Ranked]) -> bool:
-        tried.append(build(kept, short)[0])
+        try:
+            tried.append(build(kept, short)[0])
+        except UsageError as error:
+            if "keep_float" not in error.where:
+                raise
+            # the names are ours, not the user's: one that the toolkit does not take is a set that cannot be built
+            names = tuple(layer for group in kept for layer in group.layers)
+            tried.append(Attempt(names, Outcome.FAILED, error.what, 0, 0, 0, ""))
         say(tried[-1])
         return tried[-1].outcome is Outcome.PASSED
 
