@@ -92,6 +92,16 @@ def test_without_an_error_the_rewritten_graph_says_what_the_graph_says(tmp_path)
     assert spread(outputs, outputs) == 0 and math.isnan(spread({"i": np.array([1])}, {"i": np.array([1])}))
 
 
+def test_a_layer_inside_what_is_fused_has_no_figure_and_is_kept_with_the_rest(tmp_path):
+    run, entries = stored(tmp_path, alone("Y", "y", 0.01))
+    nodes = [node("MatMul", ["x", "w"], "m"), node("Mul", ["m", "g"], "s"), node("Relu", ["s"], "y")]
+    weights = {"w": normal(1, 1000, 4), "g": normal(2, 4)}
+    save(tmp_path / "graph.onnx", nodes, [("x", FLOAT, [1, 1000])], [("y", FLOAT, [1, 4])], weights)
+    inside = dataclasses.replace(alone("S", "s", 0.3), metric="relative_l2", grain="layer")
+    (only,) = ranking(dataclasses.replace(run, measurements=(inside, *run.measurements)), entries, tmp_path)
+    assert only.layers == ("S", "Y") and only.snr == pytest.approx(40)
+
+
 def test_what_is_fused_is_kept_together(tmp_path):
     nodes = [
         node("MatMul", ["x", "w"], "m"), node("Add", ["m", "bias"], "h"), node("Add", ["h", "x"], "r"),

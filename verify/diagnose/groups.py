@@ -39,12 +39,11 @@ def _last(joined: Mapping[str, str], tensor: str) -> str:
 
 
 def _linear(graph: GraphInfo, tensor: str) -> bool:
-    """Whether a linear operator computes it, its bias added or not."""
+    """Whether a linear operator computes it, scaled and shifted by constants (a bias, a BatchNorm) or not."""
     node = graph.producer.get(tensor)
-    if node is not None and node.op == "Add":
-        before = [graph.producer.get(name) for name in node.inputs]
-        computed = [held for held in before if held is not None and held.op != "Constant"]
-        node = computed[0] if len(computed) == 1 else None
+    while node is not None and node.op in ("Add", "Mul", "BatchNormalization"):
+        before = [name for name in node.inputs if graph.op(name) not in ("", "Constant") or name in graph.inputs]
+        node = graph.producer.get(before[0]) if len(before) == 1 else None
     return node is not None and node.op in LINEAR
 
 

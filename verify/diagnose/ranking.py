@@ -6,10 +6,10 @@ Errors of layers are taken as independent, so their squares add up (first order;
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 AGAIN = "run the check again with this version: it keeps what is needed"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Ranked:
     """Compiled `layers` that are kept in float together, all of them quantised, and the tensor that they end in.
 
@@ -84,12 +84,18 @@ def ranking(run: Run, entries: Sequence[Mapping[str, Any]], folder: Path) -> tup
 
 
 def _alone(measurements: Sequence[Measurement]) -> dict[str, dict[str, Measurement]]:
-    """Each compiled layer's own relative error, by case and compiled layer."""
+    """Each compiled layer's own relative error, by case and compiled layer; 0 where the vendor states none.
+
+    The latter are those inside what the compiler fuses, which must be kept in float with the rest of it.
+    """
     found: dict[str, dict[str, Measurement]] = {}
+    for m in measurements:
+        if m.metric == "relative_l2" and m.grain == "layer" and m.null.get("layer"):
+            found.setdefault(m.where.case, {})[str(m.null["layer"])] = dataclasses.replace(m, value=0.0)
     for m in measurements:
         if m.metric == "isolated_l2" and m.null.get("layer") and math.isfinite(m.value):
             found.setdefault(m.where.case, {})[str(m.null["layer"])] = m
-    return found
+    return found if any(m.value > 0 for held in found.values() for m in held.values()) else {}
 
 
 def _case(held: Reference, feeds: Tensors, alone: Mapping[str, Measurement]) -> dict[str, tuple[float, float]]:
