@@ -145,3 +145,17 @@ def test_an_unknown_variant_is_named_with_the_nearest(tmp_path):
 def test_a_plugged_in_builder_has_a_table_of_its_own(tmp_path):
     held = load(write(tmp_path, HEAD + V + 'builder = "mine"\n[variant.a.mine]\nlevel = 3'))
     assert held.variant.builder == "mine" and held.variant.settings == {"mine": {"level": 3}}
+
+
+def test_layers_to_keep_in_float_are_a_list_of_an_integer_build(tmp_path):
+    toml = HEAD + '[variant.v]\ncalibration = "build.py:cases"\n'
+    held = load(write(tmp_path, toml + 'precision = "w8a8"\nkeep_float = ["/a #1", "b", "b"]\n'))
+    assert held.variant.keep_float == ("/a #1", "b")
+    for wrong, what in (
+        ('precision = "fp16"\nkeep_float = ["a"]\n', "keep_float in a fp16 build by rknn"),
+        ('precision = "w8a8"\nkeep_float = "a"\n', "is not a list"),
+        ('precision = "w8a8"\nkeep_float = ["a"]\nrun = "build.py:open"\n', "a runner of your own"),
+        ('target = "cpu"\nprecision = "w8a8"\nkeep_float = ["a"]\n', "by onnxruntime"),
+    ):
+        with pytest.raises(UsageError, match=what):
+            load(write(tmp_path, toml + wrong))

@@ -205,7 +205,7 @@ def test_usage(tmp_path, capsys):
         assert main(["localize", *words]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
     with pytest.raises(SystemExit) as raised:
-        main(["localize", str(tmp_path), "--repair"])
+        main(["localize", str(tmp_path), "--mend"])
     assert raised.value.code == 2
 
 

@@ -70,12 +70,20 @@ def parser() -> argparse.ArgumentParser:
     again.add_argument("--json", metavar="F", help="write the report ('-': standard output)")
     again.add_argument("--junit", type=Path, metavar="F", help="write a JUnit report")
     again.add_argument("--verbose", action="store_true", help="every measurement's finding, nothing grouped")
-    where = add("localize", "where a stored run first diverges, layer by layer", "localize .npu-verify/runs/NAME")
+    where = add(
+        "localize", "where a stored run first diverges, layer by layer", "localize .npu-verify/runs/NAME --repair"
+    )
     where.epilog = f"{where.epilog}\nexit: 0 nothing diverges, 1 something does, 2 usage, 3 no layers were compared"
+    where.epilog += "\n      with --repair: 0 repaired, 1 not"
     where.add_argument("run", type=Path, help="a run folder, as the last line of a report names it, or a bundle")
     where.add_argument("--policy", type=Path, help="a policy TOML (default: the strict built-in one)")
     where.add_argument("--json", metavar="F", help="write node, reason and layers ('-': standard output)")
     where.add_argument("--verbose", action="store_true", help="every layer, no name cut")
+    where.add_argument("--repair", action="store_true", help="find layers to keep in float so that the score passes")
+    where.add_argument("--candidate", type=Path, help="the candidate.toml to repair (default: the run's own)")
+    where.add_argument("--builds", type=int, default=6, help="builds that a repair may try (default: 6)")
+    where.add_argument("--cache", type=Path, default=Path(".npu-verify"), help="cache and runs (default: .npu-verify)")
+    where.add_argument("--quiet", action="store_true", help="no progress")
     diff = add("diff", "what changed between two runs; 1 if an outcome did", "diff runs/monday runs/tuesday")
     diff.add_argument("old", type=Path, help="a run folder, or a report's JSON")
     diff.add_argument("new", type=Path, help="the same")

@@ -158,9 +158,15 @@ def _localize(options: argparse.Namespace) -> int:
     found = of_folder(options.run, Policy.load(options.policy) if options.policy else Policy())
     if options.json != "-":
         print(render(found, colour=sys.stdout.isatty(), verbose=options.verbose))
+    document = found.to_document()
+    code = found.exit_code
+    if options.repair:
+        from verify.repairing import repaired
+
+        code, document["repair"] = repaired(found, options)
     if options.json:
-        write(json.dumps(found.to_document(), allow_nan=False), options.json)
-    return found.exit_code
+        write(json.dumps(document, allow_nan=False), options.json)
+    return code
 
 
 def _compare(options: argparse.Namespace) -> int:

@@ -113,6 +113,7 @@ class Variant:
     `settings` maps a builder's name ("rknn", "onnxruntime", ...) to options handed over as they are.
     Exactly one of: compiled here (neither `artifact` nor `run`), `artifact` (built elsewhere), `run`
     ("file.py:function").
+    `keep_float` names compiled layers that an integer build leaves in float16.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Variant:
     run: str = ""
     calibration: str = ""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    keep_float: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from verify.core import Candidate, UsageError, VerifyError
 from verify.journal import Journal
 from verify.judge import judge
 from verify.measuring import measure
-from verify.plan import union
+from verify.plan import LAYER_CASES, union
 from verify.policy import Policy
 from verify.protocols import load
 from verify.schemas import stamp
@@ -101,12 +101,20 @@ def _logs(trial: Trial, stage: Stage, shown: str) -> dict[str, str]:
 
 
 def _recordings(stage: Stage, trial: Trial, folder: Path) -> dict[str, Any]:
-    """Write every recording without its inner tensors; returns what run.json says of them and of the scores."""
+    """Write every recording without its inner tensors, and what the layer cases were fed.
+
+    Returns what run.json says of them and of the scores.
+    """
     entries = []
     for role, held in stage.recordings.items():
         for index, item in enumerate(held):
             plain = dataclasses.replace(item, layers={})
-            entries.append(recording.save(plain, folder / "recordings", f"{role}-{index:04d}"))
+            entry = recording.save(plain, folder / "recordings", f"{role}-{index:04d}")
+            if (
+                role == "graph" and index < LAYER_CASES and item.integrity.get("inputs")
+            ):  # localize ranks layers by them
+                entry = recording.save_inputs(entry, item.integrity["inputs"], folder / "recordings")
+            entries.append(entry)
     scored = {role: _plain(dataclasses.asdict(held)) for role, held in trial.scored.items()}
     return {"recordings": entries, "scored": scored}
 

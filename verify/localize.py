@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import asdict, dataclass
+import shlex
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from verify.core import Outcome
+from verify.core import Missing, Outcome, VerifyError
+from verify.diagnose.ranking import Ranked, ranking
 from verify.diagnose.rows import INNER, Row, rows
 from verify.judge import judge, judge_one
 from verify.policy import Policy
@@ -15,12 +17,16 @@ from verify.schemas import stamp
 from verify.stored import Run
 from verify.verdict import Verdict, _plain
 
+#: The suspects of which a ranking of layers tells more.
+FORMAT = frozenset({"precision", "quantiser"})
+
 
 @dataclass(frozen=True)
 class Localized:
     """`divergence` is "found", "none" or "unknown" (no layers were compared, nothing failed); `why` says it in words.
 
-    `cases` is the number of cases that the rows are the worst of.
+    `cases` is the number of cases that the rows are the worst of. `ranked` are the layers by how much of the final
+    error their format causes, where that is suspected; `unranked` is why there are none.
     """
 
     verdict: Verdict
@@ -30,6 +36,8 @@ class Localized:
     cases: int
     steps: tuple[str, ...]
     reproduce: str
+    ranked: tuple[Ranked, ...] = ()
+    unranked: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -49,6 +57,8 @@ class Localized:
             "blame": verdict.blame,
             "cases": self.cases,
             "layers": [asdict(row) for row in self.rows],
+            "ranking": [asdict(row) for row in self.ranked],
+            "unranked": self.unranked,
             "coverage": verdict.coverage,
             "policy": verdict.policy,
             "next_steps": self.steps,
@@ -66,7 +76,21 @@ def of_folder(folder: Path, policy: Policy) -> Localized:
     from verify.stored import from_document
 
     checked(folder)
-    return localize(from_document(read(folder / "run.json", "run")), policy)
+    document = read(folder / "run.json", "run")
+    run = from_document(document)
+    found = localize(run, policy)
+    if not set(found.verdict.blame) & FORMAT:
+        return found
+    try:
+        held = ranking(run, document.get("recordings", ()), folder)
+        do = (
+            f"npu-verify localize {shlex.quote(str(folder))} --repair looks for layers to keep in float and builds them"
+        )
+        return replace(found, ranked=held, steps=(*found.steps, do))
+    except Missing as error:
+        return replace(found, unranked=f"{error.what}; {error.do}" if error.do else error.what)
+    except VerifyError as error:  # the reference itself cannot be run: the rest of the answer stands
+        return replace(found, unranked=str(error))
 
 
 def localize(run: Run, policy: Policy, today: datetime.date | None = None) -> Localized:

@@ -59,6 +59,17 @@ def save(recording: Recording, folder: Path, stem: str) -> dict[str, Any]:
     return entry
 
 
+def save_inputs(entry: dict[str, Any], fed: Tensors, folder: Path) -> dict[str, Any]:
+    """Write what was fed to a recorded run beside it; returns its entry with the inputs named."""
+    name = entry["file"].removesuffix(".npz") + ".inputs.npz"
+    return {**entry, "inputs_file": name, "inputs": _write(folder / name, fed)}
+
+
+def inputs(entry: Mapping[str, Any], folder: Path) -> Tensors:
+    """What `save_inputs` wrote, read lazily."""
+    return Lazy(folder / entry["inputs_file"], tuple(entry["inputs"]))
+
+
 def load(entry: Mapping[str, Any], folder: Path) -> Recording:
     """A recording from its entry; tensors are read lazily."""
     layers = Lazy(folder / entry["layers_file"], tuple(entry["layers"])) if entry.get("layers") else {}

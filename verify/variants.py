@@ -7,16 +7,16 @@ from typing import Any
 
 from verify.core import UsageError, Variant
 from verify.targets import BUILDERS, PRECISIONS, builder_of, integer
-from verify.toml import nearest, only, value
+from verify.toml import nearest, only, texts, value
 
-VARIANT = ("target", "precision", "builder", "graph", "artifact", "run", "calibration")
+VARIANT = ("target", "precision", "builder", "graph", "artifact", "run", "calibration", "keep_float")
 
 
 def read_variant(name: str, document: Mapping[str, Any], path: str) -> Variant:
     """The variant `name` of a candidate's document; raises UsageError for what it does not understand."""
     table, where = document["variant"][name], f"{path}, [variant.{name}]"
     only(table, (*VARIANT, *BUILDERS, *([table["builder"]] if isinstance(table.get("builder"), str) else [])), where)
-    text = {key: value(table, key, str, "", where) for key in VARIANT}
+    text = {key: value(table, key, str, "", where) for key in VARIANT if key != "keep_float"}
     target = text["target"] or value(document, "target", str, "", path)
     if not target:
         raise UsageError("has no target", where, 'write target = "rk3588" here, or at the top for every variant')
@@ -39,7 +39,12 @@ def read_variant(name: str, document: Mapping[str, Any], path: str) -> Variant:
     if builder and not text["artifact"] and integer(precision) and not text["calibration"]:
         do = 'write calibration = "calib/*.npz", "build.py:calibration" or the toolkit\'s dataset.txt'
         raise UsageError(f"{precision} without calibration", where, do)
+    kept = tuple(dict.fromkeys(texts(table, "keep_float", where)))
+    if kept and (builder != "rknn" or not integer(precision)):
+        do = "remove it: layers are kept in float in the integer builds of the builder rknn only"
+        raise UsageError(f"keep_float in a {precision} build by {builder or 'a runner of your own'}", where, do)
     return Variant(
         name=name, target=target, precision=precision, builder=builder, graph=text["graph"],
         artifact=text["artifact"], run=text["run"], calibration=text["calibration"], settings=settings,
+        keep_float=kept,
     )  # fmt: skip

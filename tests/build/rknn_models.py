@@ -104,3 +104,21 @@ def endless(path: Path) -> Path:
     weights = {"w": normal(8, 8, 3, 3, 3), "one": np.float32(1)}
     outputs = [("y", FLOAT, (1, 8, 8, 8)), ("z", FLOAT, (1, 8, 8, 8))]
     return save(path, nodes, [("x", FLOAT, (1, 3, 8, 8))], outputs, weights)
+
+
+def masked(path: Path) -> Path:
+    """Attention whose last 4 of 16 keys are masked with -1e4, which eats the int8 range of what Softmax gets."""
+    nodes = [
+        helper.make_node("MatMul", ["x", w], [name], name=f"/{name}") for w, name in zip("abc", "qkv", strict=True)
+    ]
+    nodes += [
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2], name="/kt"),
+        helper.make_node("MatMul", ["q", "kt"], ["s"], name="/s"),
+        helper.make_node("Add", ["s", "mask"], ["m"], name="/m"),
+        helper.make_node("Softmax", ["m"], ["p"], axis=-1, name="/p"),
+        helper.make_node("MatMul", ["p", "v"], ["o"], name="/o"),
+        helper.make_node("MatMul", ["o", "d"], ["y"], name="/y"),
+    ]
+    weights: dict[str, Any] = {name: normal(i, 32, 32) * 0.3 for i, name in enumerate("abcd")}
+    weights["mask"] = np.where(np.arange(16) < 12, 0, -1e4).astype(np.float32).reshape(1, 1, 1, 16)
+    return save(path, nodes, [("x", FLOAT, (1, 2, 16, 32))], [("y", FLOAT, (1, 2, 16, 32))], weights)

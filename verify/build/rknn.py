@@ -117,7 +117,7 @@ class Toolkit:
             raise self.missing(error.what, do) from None
         if "refused" in header:
             if header["kind"] == "usage":
-                where = f"{self.candidate.name}, rknn settings"
+                where = f"{self.candidate.name}, {header.get('where') or 'rknn settings'}"
                 raise UsageError(self._with_reason(header["refused"]), where, header["help"])
             do = INSTALL if header["kind"] == "install" else _advice(header["refused"])
             raise self.missing(header["refused"], do)
@@ -241,6 +241,7 @@ def _request(
         "config": config,
         "model": str(graph.path.absolute()),
         "load": declared.fixed,
+        "keep": candidate.variant.keep_float,
         "dataset": dataset,
         "export": str(folder / f"{candidate.model}.{candidate.variant.name}.rknn".replace("/", "_")),
     }

@@ -23,11 +23,11 @@ sys.path[:] = [p for p in sys.path if os.path.realpath(p or ".") != _here]  # rk
 
 
 class Refusal(Exception):
-    """The toolkit said no; `kind` is "usage" (settings), "install" or "missing"."""
+    """The toolkit said no; `kind` is "usage" (of `where`, else of the settings), "install" or "missing"."""
 
-    def __init__(self, what: str, kind: str = "missing", do: str = "") -> None:
+    def __init__(self, what: str, kind: str = "missing", do: str = "", where: str = "") -> None:
         super().__init__(what)
-        self.kind, self.do = kind, do
+        self.kind, self.do, self.where = kind, do, where
 
 
 class Pipe:
@@ -119,15 +119,23 @@ class Toolkit:
                     raise Refusal(f"hybrid_quantization_step1 left {len(found)} files *{ending}")
                 written[ending] = found[0]
             scales = read_yaml(written[".quantization.cfg"]).get("quantize_parameters") or {}
+            if request["keep"]:
+                keep_float(written[".quantization.cfg"], request["keep"], scales)
             self.rknn.release()
             self.new()  # step 2 wants an object of its own, on which config is all that was called
             self.config(request["config"])
-            self.call(
-                "hybrid_quantization_step2",
-                model_input=written[".model"],
-                data_input=written[".data"],
-                model_quantization_cfg=written[".quantization.cfg"],
-            )
+            try:
+                self.call(
+                    "hybrid_quantization_step2",
+                    model_input=written[".model"],
+                    data_input=written[".data"],
+                    model_quantization_cfg=written[".quantization.cfg"],
+                )
+            except Refusal as error:
+                if "Invalid operands name" not in str(error):
+                    raise
+                do = "name compiled layers only; weights and constants follow the layer that uses them"
+                raise Refusal(str(error), "usage", do, "keep_float") from error
         else:
             self.call("build", do_quantization=False)
         self.call("export_rknn", request["export"])
@@ -176,6 +184,25 @@ def read_yaml(path: str) -> Any:
         return YAML(typ="safe", pure=True).load(stream)
 
 
+def keep_float(path: str, wanted: list[str], known: dict[str, Any]) -> None:
+    """Name the layers that step 2 leaves in float16; raises Refusal for one that is not in the cfg.
+
+    The file begins with an empty table of them (2.5.0); JSON is YAML, so one line is all that changes.
+    """
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 3, 0.5) or list(known)[:3]
+            do = f"did you mean {', '.join(near)}? The report's layers name them as compiled layers"
+            raise Refusal(f"no compiled layer {name!r}", "usage", do, "keep_float")
+    with open(path) as stream:
+        text = stream.read()
+    empty, full = "custom_quantize_layers: {}", dict.fromkeys(wanted, "float16")
+    if text.count(empty) != 1:
+        raise Refusal("hybrid_quantization_step1 wrote a .quantization.cfg without an empty custom_quantize_layers")
+    with open(path, "w") as stream:
+        stream.write(text.replace(empty, f"custom_quantize_layers: {json.dumps(full)}"))
+
+
 def flush() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
@@ -193,7 +220,8 @@ def main(requests: int, answers: int) -> None:
         try:
             answer, found = steps[header["do"]](header, blobs)
         except Refusal as refusal:
-            answer, found = {"refused": str(refusal), "kind": refusal.kind, "help": refusal.do}, []
+            told = {"kind": refusal.kind, "help": refusal.do, "where": refusal.where}
+            answer, found = {"refused": str(refusal), **told}, []
         except Exception as error:
             answer, found = {"refused": f"{header['do']} raised {last_line(error)}", "kind": "missing", "help": ""}, []
         flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -70,12 +71,14 @@ class Layers:
         for where, wanted, got, layer in trial.layers():
             if wanted.dtype.kind == "f" and where.op not in LAYOUT:
                 step = float(scales.get(layer, {}).get("scale") or 0.0)
-                yield self._measure(where, wanted, got, "layer", step, f"compiled layer {layer}: ")
+                null = {"layer": layer, "quantised": layer in scales}
+                held = self._measure(where, wanted, got, "layer", step, f"compiled layer {layer}: ")
+                yield replace(held, null=null)
                 alone = self._isolated(trial, where.case).get(layer)
                 if alone is not None:
                     fed = "alone, fed with the optimised graph's own inputs (the vendor's figure)"
                     note = f"compiled layer {layer}: {fed}"
-                    yield Measurement(where, "isolated_l2", alone, grain="isolated", n=wanted.size, note=note)
+                    yield Measurement(where, "isolated_l2", alone, "", "isolated", wanted.size, note=note, null=null)
 
     def _output(self, where: Where, wanted: Array, got: Array) -> Iterator[Measurement]:
         d = difference(wanted, got)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from verify.reports import number, pair, sections, tidy
 from verify.reports.page import Page, middle
+from verify.reports.repair import ranked
 
 if TYPE_CHECKING:
     from verify.diagnose.rows import Figure, Row
@@ -46,6 +47,9 @@ def render(found: Localized, *, colour: bool = False, width: int = 80, verbose: 
     for leg, rows in groupby(found.rows, key=lambda row: row.leg):
         _table(page, leg, list(rows), found.cases, verbose)
     _compared(page, found)
+    ranked(page, found.ranked, verbose)
+    if found.unranked:
+        page.prose(f"Layers are not ranked by what they cause: {found.unranked}", rest="  ")
     page.section("Next", found.steps, numbered=True)
     if found.reproduce:
         page.line(f"Reproduce: {tidy(found.reproduce)}")
