@@ -11,7 +11,7 @@ import numpy as np
 
 from verify.core import Array, Missing, NotComparable, Tensors, UsageError
 from verify.floor import noise, weights
-from verify.floor.grids import MODELLED, Grid
+from verify.floor.grids import MODELLED, Grid, Split
 
 K = 32
 SEED = 20240229  # any; fixed, so that a second run draws the same
@@ -49,7 +49,7 @@ def errors(reference: Array, got: Array, scale: float) -> Sample:
     return Sample(square.mean()[None], axes, scale)
 
 
-def model_of(path: Path, precision: str, scales: Any, points: Mapping[str, Grid]) -> tuple[Any, noise.Writer, set[str]]:
+def model_of(path: Path, precision: str, scales: Any, points: Mapping[str, Grid], splits: Any) -> tuple[Any, noise.Writer, set[str]]:
     """The rewritten model without outputs, its writer and the names of its float32 tensors; raises Missing."""
     import onnx
 
@@ -70,7 +70,7 @@ def model_of(path: Path, precision: str, scales: Any, points: Mapping[str, Grid]
         to = noise.accumulating(model.graph, frozenset(floats), opset)
     else:
         weights.as_built(model.graph, precision, scales, points)
-        to = noise.rounding(model.graph, points, opset)
+        to = noise.rounding(model.graph, points, opset, splits)
     del model.graph.value_info[:]
     return model, to, floats
 
@@ -82,7 +82,7 @@ def draw(
     points: Mapping[str, Grid],
     cases: Sequence[tuple[str, Tensors, Tensors]],
     k: int = K,
-    progress: Any = None,
+    splits: Mapping[str, Split] | None = None,
 ) -> Drawn:
     """Draw K times for each case (name, feeds, reference tensors by name); the reference's tensors are those drawn.
 
@@ -90,7 +90,7 @@ def draw(
     """
     from verify.backends import _ort
 
-    model, to, floats = model_of(path, precision, scales, points)
+    model, to, floats = model_of(path, precision, scales, points, splits)
     absent: dict[str, str] = {}
     wanted: dict[str, tuple[tuple[int, ...], float]] = {}
     for name in cases[0][2]:
@@ -111,7 +111,7 @@ def draw(
         del model
         for case, feeds, reference in cases:
             rng = np.random.default_rng(SEED)  # the same phases in every case: a draw is one build
-            fixed = {**feeds, **{f"{noise.OWN}ref/{name}": np.asarray(reference[name]) for name in wanted}}
+            fixed = {**{n: _fed(value, points.get(n)) for n, value in feeds.items()}, **{f"{noise.OWN}ref/{name}": np.asarray(reference[name]) for name in wanted}}
             runs = [session.run(names, {**fixed, **_scalars(to, rng)}) for _ in range(k)]
             found = dict(zip(names, zip(*runs, strict=True), strict=True)) if names else {}
             for name, (shape, scale) in wanted.items():
@@ -121,6 +121,10 @@ def draw(
     except Exception as error:  # onnxruntime's exceptions have no common base
         raise Missing(f"the rewritten graph does not run: {_ort.short(error)}", str(path)) from None
     return Drawn(samples, absent, k)
+
+
+def _fed(value: Array, grid: Grid | None) -> Array:
+    return weights.onto(value, grid) if grid is not None and value.dtype == np.float32 else value
 
 
 def _scalars(to: noise.Writer, rng: Any) -> dict[str, Array]:

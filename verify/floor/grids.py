@@ -40,6 +40,15 @@ class Integer:
 
 Grid = Floating | Integer
 
+
+@dataclass(frozen=True)
+class Split:
+    """An operator that the compiler made several of: `stages` of them, each rounds; `grid` is that of the last one
+    before the result, where the build states it."""
+
+    stages: int
+    grid: Integer | None
+
 FP16 = Floating(11, -14, 16)
 BF16 = Floating(8, -126, 128)
 #: Integer formats that a build's scales name, with their codes.
@@ -89,9 +98,35 @@ def points(
             found[match.tensor] = grid
     for name in graph.inputs:
         stated = next((grid for key in (f"{name}_int8", name) if (grid := integer(scales.get(key)))), None)
-        if stated or precision in FLOATS:
-            found[name] = stated or FLOATS[precision]
+        if stated:
+            found[name] = stated
+        # fp16 builds: a first Conv takes the input as float32, what moves it about rounds it (fixtures, 2.5.0)
+        elif precision in FLOATS and all(_moved(dump, name, FLOATS[precision]) for dump in dumps):
+            found[name] = FLOATS[precision]
     found.update(_attention(graph, scales))
+    return found
+
+
+def _moved(dump: Tensors, name: str, grid: Grid) -> bool:
+    """Whether a layer that only moves the input `name` about, or the input's own dump, lies on the grid."""
+    size = np.asarray(dump[name]).size if name in dump else 0
+    layers = [layer for layer in dump if layer.startswith((name, f"{name}_")) and np.asarray(dump[layer]).size == size]
+    return any(on_grid(dump[layer], grid) for layer in layers)
+
+
+def splits(
+    graph: GraphInfo, scales: Mapping[str, Mapping[str, Any]], dumps: Sequence[Tensors]
+) -> dict[str, Split]:
+    """The tensors whose operator the compiler split, as its dumps' names tell: pools "_2conv0", Convs "_conv"."""
+    found: dict[str, Split] = {}
+    layers = list(dumps[0]) if dumps else []
+    for node in graph.nodes:
+        if node.op in ("GlobalAveragePool", "AveragePool", "ReduceMean"):
+            names = [n for key in (node.name, node.outputs[0]) for n in layers if n.startswith(f"{key}_2conv")]
+            if names:
+                found[node.outputs[0]] = Split(len(set(names)) + 1, integer(scales.get(max(names))))
+        elif node.op == "Conv" and (grid := integer(scales.get(f"{node.inputs[0]}_conv"))):
+            found[node.outputs[0]] = Split(2, grid)
     return found
 
 

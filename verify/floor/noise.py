@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from verify.core import Array
-from verify.floor.grids import Floating, Grid, Integer
+from verify.floor.grids import Floating, Grid, Integer, Split
 from verify.floor.weights import LINEAR
 from verify.graphs.info import LAYOUT
 
@@ -119,33 +119,41 @@ def linear(to: Writer, node: Any) -> None:
     to.op("Div", node.output[0], factor, into=result)
 
 
-def rounding(graph: Any, points: Mapping[str, Grid], opset: int = 17) -> Writer:
+def several(to: Writer, x: str, split: Split) -> str:
+    """What an operator in several stages adds before its own rounding: a step of the last stage's grid, or in fp16 the
+    rounding of each stage's weight (1 / n for a pool), which is one factor of the whole result."""
+    into = f"{OWN}t{to.count}"
+    to.count += 1
+    if split.grid:
+        integer(to, x, Integer(split.grid.scale, -np.inf, np.inf), into)
+        return into
+    reach = to.op("Mul", to.scalar("phase"), to.constant(split.stages * 2.0**-10))
+    return to.op("Add", x, to.op("Mul", x, reach), into=into)
+
+
+def rounding(
+    graph: Any, points: Mapping[str, Grid], opset: int = 17, splits: Mapping[str, Split] | None = None
+) -> Writer:
     """Rewrite `graph` (a GraphProto) so that the tensors of `points` round; what only passes on values does not again."""
     to = Writer(graph, [], {}, opset)
-    renamed: dict[str, str] = {}
     on: dict[str, Grid | None] = {}
 
     def put(x: str, grid: Grid, into: str) -> None:
         (integer if isinstance(grid, Integer) else floating)(to, x, grid, into)  # type: ignore[operator]
 
-    for item in list(graph.input):
-        if item.name in points:
-            renamed[item.name] = f"{OWN}{item.name}"
-            put(item.name, points[item.name], renamed[item.name])
-            on[item.name] = points[item.name]
+    for item in graph.input:
+        on[item.name] = points.get(item.name)  # fed as rounded already: its exact value is known, so is its rounding
     for node in graph.node:
         source = [on.get(name) for name in node.input if name]
         passes = node.op_type in SELECT
-        for index, name in enumerate(node.input):
-            node.input[index] = renamed.get(name, name)
         to.nodes.append(node)
         for index, name in enumerate(node.output):
             grid = points.get(name)
             if passes and source and source[0] is not None and (grid is None or _same(node, source, grid)):
                 on[name] = source[0]
             elif grid is not None:
-                node.output[index] = f"{OWN}{name}"
-                put(node.output[index], grid, name)
+                node.output[index] = held = f"{OWN}{name}"
+                put(several(to, held, splits[name]) if splits and name in splits else held, grid, name)
                 on[name] = grid
     _replace(graph, to.nodes)
     return to

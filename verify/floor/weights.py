@@ -26,8 +26,8 @@ def per_channel(weight: Array, axis: int) -> Array:
 
 def onto(values: Array, grid: Grid) -> Array:
     """Rounded to the nearest of a grid, float32; beyond an integer grid's ends saturated, beyond a float's infinite."""
-    if isinstance(grid, Integer):
-        codes = np.clip(np.round(values.astype(np.float64) / grid.scale), grid.low, grid.high)
+    if isinstance(grid, Integer):  # in float32, which decides ties as the toolkit does (inputs of 8 builds, 2.5.0)
+        codes = np.clip(np.rint(values.astype(np.float32) / np.float32(grid.scale)), grid.low, grid.high)
         return np.asarray(codes * grid.scale, np.float32)
     if grid == BF16:
         bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
@@ -47,18 +47,18 @@ def channel_axis(node: Any, weight: Array) -> int:
     return weight.ndim - 1
 
 
-def as_built(
-    graph: Any, precision: str, scales: Mapping[str, Mapping[str, Any]], points: Mapping[str, Grid]
-) -> None:
+def as_built(graph: Any, precision: str, scales: Mapping[str, Mapping[str, Any]], points: Mapping[str, Grid]) -> None:
     """Replace the constants of `graph` (a GraphProto) by what the build makes of them, use by use.
 
-    Floats of fp16 and bf16 builds are rounded. In integer builds: weights of linear nodes per channel, their biases to
-    step of the input times step of the weight, what has a scale of its own to that; the rest stays as it is.
+    Weights of linear nodes are rounded as they are after what scales the result was folded into them: fp16 and bf16 to
+    the format, in integer builds int8 per channel. Biases stay wide (their step is that of the input times that of the
+    weight, or float32). Other constants are rounded to the format, or to the grid that the build states for them.
     """
     from onnx import numpy_helper
 
     held = constants(graph)
     made: dict[tuple[str, str], str] = {}
+    folded, biases = _folded(graph, held, points)
 
     def use(node: Any, index: int, value: Array, how: str) -> None:
         name = node.input[index]
@@ -70,15 +70,73 @@ def as_built(
     for node in graph.node:
         for index, name in enumerate(node.input):
             value = held.get(name)
-            if value is None or value.dtype != np.float32 or not value.size:
+            if value is None or value.dtype != np.float32 or not value.size or name in biases:
                 continue
-            if precision in FLOATS:
+            if node.op_type in LINEAR:
+                if index != 1 or value.ndim < 2:
+                    continue
+                axis, gain = channel_axis(node, value), folded.get(node.output[0])
+                along = np.ones(1, np.float32) if gain is None else gain[1]
+                along = along.reshape([-1 if i == axis % value.ndim else 1 for i in range(value.ndim)])
+                grid, whole = FLOATS.get(precision), value * along
+                rounded = onto(whole, grid) if grid else per_channel(whole, axis)
+                rounded = np.divide(rounded, along, out=np.zeros_like(rounded), where=along != 0)
+                use(node, index, rounded, f"{axis} {gain[0] if gain else ''}")
+            elif precision in FLOATS:
                 use(node, index, onto(value, FLOATS[precision]), precision)
-            elif node.op_type in LINEAR and index == 1 and value.ndim > 1:
-                axis = channel_axis(node, value)
-                use(node, index, per_channel(value, axis), f"channel{axis}")
-            elif (grid := integer(scales.get(name))) is not None:
-                use(node, index, onto(value, grid), "own")
+            elif (grid := integer(scales.get(name))) is not None and np.abs(onto(value, grid) - value).max() <= grid.scale:
+                use(node, index, onto(value, grid), "own")  # else the compiler folded something into it first
+
+
+def _folded(
+    graph: Any, held: Mapping[str, Array], points: Mapping[str, Grid]
+) -> tuple[dict[str, tuple[str, Array]], set[str]]:
+    """By a linear node's output: what scales it before it is rounded, with a name, float32 of one or one a channel.
+
+    Also the names of constants that are folded, or added before the result is rounded.
+    """
+    users: dict[str, list[Any]] = {}
+    for node in graph.node:
+        for name in node.input:
+            users.setdefault(name, []).append(node)
+    last = {item.name for item in graph.output}
+    gains: dict[str, tuple[str, Array]] = {}
+    taken: set[str] = set()
+    for node in graph.node:
+        if node.op_type not in LINEAR:
+            continue
+        tensor, names = node.output[0], []
+        gain = np.ones(1, np.float32)
+        while tensor not in points and tensor not in last and len(users.get(tensor, ())) == 1:
+            after = users[tensor][0]
+            constant = [name for name in after.input if name in held and held[name].dtype == np.float32]
+            if after.op_type == "BatchNormalization" and len(constant) == 4:
+                epsilon = next((a.f for a in after.attribute if a.name == "epsilon"), 1e-5)
+                gain = gain * held[after.input[1]] / np.sqrt(held[after.input[4]] + epsilon)
+            elif after.op_type in ("Mul", "Div", "Add", "Sub") and len(constant) == 1:
+                value = held[constant[0]]
+                if after.op_type in ("Mul", "Div"):
+                    channel = 1 if node.op_type.startswith("Conv") else -1
+                    if value.size > 1 and not _per_channel(value, channel, node.op_type):
+                        break
+                    if after.op_type == "Div" and (after.input[1] != constant[0] or not value.all()):
+                        break
+                    gain = gain * value.ravel() if after.op_type == "Mul" else gain / value.ravel()
+            else:
+                break
+            names += constant
+            tensor = after.output[0]
+        if names:
+            gains[node.output[0]] = "*".join(names), gain.astype(np.float32)
+            taken.update(names)
+    return gains, taken
+
+
+def _per_channel(value: Array, channel: int, op: str) -> bool:
+    """Whether a constant has one number a channel: (C, 1, 1) or (1, C, 1, 1) behind a Conv, (C,) or (1, C) else."""
+    rank = 4 if op.startswith("Conv") else max(value.ndim, 1)
+    shape = (1,) * (rank - value.ndim) + value.shape
+    return int(np.prod(shape)) == shape[channel]
 
 
 def constants(graph: Any) -> dict[str, Array]:
