@@ -11,7 +11,7 @@ import numpy as np
 
 from verify.core import Array, Missing, NotComparable, Tensors, UsageError
 from verify.floor import noise, weights
-from verify.floor.grids import MODELLED, Grid, Split
+from verify.floor.grids import MODELLED, Grid, Integer, Split
 
 K = 32
 SEED = 20240229  # any; fixed, so that a second run draws the same
@@ -20,11 +20,14 @@ SEED = 20240229  # any; fixed, so that a second run draws the same
 @dataclass(frozen=True)
 class Sample:
     """Mean squared errors of one tensor in one case, in units of `scale` squared: `axes` maps an axis to an array of
-    shape (K, extent); `tensor` has shape (K,)."""
+    shape (K, extent); `tensor` has shape (K,). `size` is the number of elements, `resolution` half a unit of the format
+    in the same units: what one element may be off where every draw is exact."""
 
     tensor: Array
     axes: Mapping[int, Array]
     scale: float
+    size: int = 1
+    resolution: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,46 @@ def errors(reference: Array, got: Array, scale: float) -> Sample:
     """The candidate's own figures, as those of the draws: K is 1. float64."""
     square = np.square((got.astype(np.float64) - reference) / scale)
     axes = {a: square.mean(tuple(i for i in range(square.ndim) if i != a))[None] for a in noise.grained(square.shape)}
-    return Sample(square.mean()[None], axes, scale)
+    return Sample(square.mean()[None], axes, scale, square.size)
 
 
-def model_of(path: Path, precision: str, scales: Any, points: Mapping[str, Grid], splits: Any) -> tuple[Any, noise.Writer, set[str]]:
-    """The rewritten model without outputs, its writer and the names of its float32 tensors; raises Missing."""
+#: Bits of a precision's significand; integers of 8 bits resolve as much of their range.
+BITS = {"fp32": 24, "fp16": 11, "bf16": 8, "w8a8": 8}
+#: Operators that draw at random, or whose inner graphs the rewriting does not reach.
+OPAQUE = frozenset(
+    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial If Loop Scan SequenceMap".split()
+)
+#: Operators whose result jumps where an input moves a little: below them a ratio says nothing.
+JUMPS = frozenset(
+    "ArgMax ArgMin TopK Round Floor Ceil Sign Greater GreaterOrEqual Less LessOrEqual Equal Mod NonZero Unique "
+    "NonMaxSuppression Compress Hardmax".split()
+)
+
+
+def without(graph: Any, floats: set[str]) -> dict[str, str]:
+    """The tensors of a GraphProto that have no floor, with the reason: what is opaque or jumps, and all behind it."""
+    constants = {tensor.name for tensor in graph.initializer}
+    moves = {item.name for item in graph.input if item.name in floats and item.name not in constants}
+    found: dict[str, str] = {}
+    for node in graph.node:
+        why = next((found[name] for name in node.input if name in found), "")
+        moving = [name for name in node.input if name in moves]
+        casts = node.op_type == "Cast" and not any(name in floats for name in node.output)
+        if node.op_type in OPAQUE:
+            why = why or f"behind {node.op_type} {node.name}, which has no model"
+        elif (node.op_type in JUMPS or casts) and moving:
+            why = why or f"behind the discontinuity of {node.op_type} {node.name}"
+        if why and node.op_type not in ("Shape", "Size"):
+            found.update(dict.fromkeys(node.output, why))
+        # results of weights alone move as well, by what the build makes of them; shapes and integers do not
+        moves.update(name for name in node.output if name in floats)
+    return found
+
+
+def model_of(
+    path: Path, precision: str, scales: Any, points: Mapping[str, Grid], splits: Any
+) -> tuple[Any, noise.Writer, set[str], dict[str, str]]:
+    """The rewritten model, its writer, the names of its float32 tensors, those without a floor; raises Missing."""
     import onnx
 
     if precision not in MODELLED:
@@ -65,6 +103,7 @@ def model_of(path: Path, precision: str, scales: Any, points: Mapping[str, Grid]
         for item in (*types.input, *types.value_info, *types.output)
         if item.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     }
+    opaque = without(model.graph, floats)
     opset = next((held.version for held in model.opset_import if held.domain in ("", "ai.onnx")), 17)
     if precision == "fp32":
         to = noise.accumulating(model.graph, frozenset(floats), opset)
@@ -72,7 +111,7 @@ def model_of(path: Path, precision: str, scales: Any, points: Mapping[str, Grid]
         weights.as_built(model.graph, precision, scales, points)
         to = noise.rounding(model.graph, points, opset, splits)
     del model.graph.value_info[:]
-    return model, to, floats
+    return model, to, floats, opaque
 
 
 def draw(
@@ -90,12 +129,14 @@ def draw(
     """
     from verify.backends import _ort
 
-    model, to, floats = model_of(path, precision, scales, points, splits)
+    model, to, floats, opaque = model_of(path, precision, scales, points, splits)
     absent: dict[str, str] = {}
     wanted: dict[str, tuple[tuple[int, ...], float]] = {}
     for name in cases[0][2]:
         held = [np.asarray(reference[name]) for _, _, reference in cases]
-        if name not in floats or any(value.dtype != np.float32 for value in held):
+        if name in opaque:
+            absent[name] = opaque[name]
+        elif name not in floats or any(value.dtype != np.float32 for value in held):
             absent[name] = "not float32"
         elif not all(np.isfinite(value).all() for value in held):
             absent[name] = "the reference is not finite"
@@ -115,12 +156,20 @@ def draw(
             runs = [session.run(names, {**fixed, **_scalars(to, rng)}) for _ in range(k)]
             found = dict(zip(names, zip(*runs, strict=True), strict=True)) if names else {}
             for name, (shape, scale) in wanted.items():
-                samples[case, name] = _sample(sums[name], shape, scale, found)
+                half = _half(points.get(name), precision, scale)
+                samples[case, name] = _sample(sums[name], shape, scale, half, found)
     except (UsageError, NotComparable, ValueError) as error:
         raise Missing(f"the rewritten graph does not run: {error}", str(path)) from None
     except Exception as error:  # onnxruntime's exceptions have no common base
         raise Missing(f"the rewritten graph does not run: {_ort.short(error)}", str(path)) from None
-    return Drawn(samples, absent, k)
+    for (_, name), sample in samples.items():
+        if not np.isfinite(sample.tensor).all():
+            absent[name] = "the draws overflow"
+    return Drawn({place: sample for place, sample in samples.items() if place[1] not in absent}, absent, k)
+
+
+def _half(grid: Grid | None, precision: str, scale: float) -> float:
+    return grid.scale / 2 / scale if isinstance(grid, Integer) else 2.0 ** -BITS[precision]
 
 
 def _fed(value: Array, grid: Grid | None) -> Array:
@@ -132,7 +181,7 @@ def _scalars(to: noise.Writer, rng: Any) -> dict[str, Array]:
     return {name: np.array(ranges[kind](rng.random()), np.float32) for name, kind in to.fed.items()}
 
 
-def _sample(sums: Sequence[tuple[str, int]], shape: tuple[int, ...], scale: float, found: Mapping[str, Any]) -> Sample:
+def _sample(sums: Sequence[tuple[str, int]], shape: tuple[int, ...], scale: float, half: float, found: Any) -> Sample:
     size = int(np.prod(shape)) if shape else 1
     axes, whole = {}, None
     for name, axis in sums:
@@ -141,4 +190,4 @@ def _sample(sums: Sequence[tuple[str, int]], shape: tuple[int, ...], scale: floa
         if axis >= 0:
             axes[axis] = held / (size // shape[axis])
     assert whole is not None  # every tensor has one sum at least
-    return Sample(whole, axes, scale)
+    return Sample(whole, axes, scale, size, half)
