@@ -1,27 +1,31 @@
 """The null: how large the largest of all standardised ratios is when the build is honest, from the draws themselves.
 
 A ratio is the candidate's error over the root mean square of the draws' errors, per tensor and grain. Grains spread
-unlike (a tensor by 1 %, a channel of 64 elements by 10 %), so the logarithm of a ratio is divided by its grain's own
-spread over the draws. Each draw in turn, held against the others, gives the largest of these over all tensors, grains
+unlike (a tensor by 1 %, a channel of 64 elements by 10 %), so the logarithm of a ratio is divided by the spread that
+its tensor or axis shows over the draws. Each draw in turn, held against the others, gives the largest of these over all tensors, grains
 and cases; a Gumbel distribution fitted to the K maxima says how large the candidate's may be.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from verify.core import Array
 from verify.floor.draws import Drawn, Sample
+from verify.floor.tail import KINDS
 
-ALPHA = 1e-3  # false alarms per candidate, all grains, tensors and cases together (design, section 3)
 EULER = 0.5772156649015329
 #: The spread of log ratios counts as no less: below it rounding of the statistics themselves shows (house choice).
 LEAST = 2e-3
+
+
+#: A grain's mean square counts as at least this share of its axis' mean: channels that hardly err are judged against a
+#: tenth of the usual error, or one chaotic channel would widen every limit (house choice).
+SHARE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -43,38 +47,32 @@ class Ratio:
     index: int = 0
 
 
-def quantile(location: float, scale: float, k: int, alpha: float) -> float:
-    """The fitted (1 - alpha) quantile plus one standard error of the fit to k maxima.
+def fit(drawn: Drawn) -> dict[str, Null]:
+    """The nulls of all samples together, of whole tensors and of the grains along their axes; {} where there are none.
 
-    The error is the asymptotic one of a Gumbel quantile (variance scale^2 / k (1.109 + 0.514 y + 0.608 y^2), y the
-    reduced variate; Gumbel's maximum likelihood, Tiago de Oliveira 1983), so that few draws make the limit wider.
+    Two, because single channels have longer tails than tensors, which then keep a limit of their own.
     """
-    y = -math.log(-math.log1p(-alpha))
-    return location + scale * (y + math.sqrt((1.109 + 0.514 * y + 0.608 * y * y) / k))
-
-
-def limit(null: Mapping[str, Any], alpha: float = ALPHA) -> float | None:
-    """The largest honest ratio by the parameters that a measurement carries, None where they are not usable."""
-    try:
-        location, scale, spread = (float(null[name]) for name in ("location", "scale", "spread"))
-        allowance, k = float(null["allowance"]), int(null["k"])
-        found = allowance * math.exp(spread * quantile(location, scale, k, alpha))
-    except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError):
-        return None
-    usable = min(scale, spread) >= 0 and allowance >= 1 and k > 2 and math.isfinite(found)
-    return found if usable else None
-
-
-def fit(drawn: Drawn) -> Null | None:
-    """The null of all samples together; None where there are none."""
-    largest = np.full(drawn.k, -np.inf)
+    largest = {kind: np.full(drawn.k, -np.inf) for kind in KINDS}
     for sample in drawn.samples.values():
-        for _, held, least in _groups(sample):
-            largest = np.maximum(largest, _standardised(held + least).max(1))
-    if not np.isfinite(largest).all() or drawn.k < 3:
-        return None
-    scale = float(largest.std(ddof=1)) * math.sqrt(6) / math.pi
-    return Null(drawn.k, float(largest.mean()) - EULER * scale, scale)
+        for axis, held, least in _groups(sample):
+            kind = kind_of(axis)
+            largest[kind] = np.maximum(largest[kind], _standardised(_floored(held, least)).max(1))
+    found = {}
+    for kind, values in largest.items():
+        if np.isfinite(values).all() and drawn.k >= 3:
+            scale = float(values.std(ddof=1)) * math.sqrt(6) / math.pi
+            found[kind] = Null(drawn.k, float(values.mean()) - EULER * scale, scale)
+    return found
+
+
+def kind_of(axis: int) -> str:
+    return KINDS[axis >= 0]
+
+
+def _floored(held: Array, least: float) -> Array:
+    """Mean squares with what an element may be off by, and with a share of the other grains' of the axis."""
+    share = SHARE * float(held.mean()) if held.shape[1] > 1 else 0.0
+    return np.asarray(held + max(least, share, 1e-300))
 
 
 def _groups(sample: Sample) -> Iterator[tuple[int, Array, float]]:
@@ -86,29 +84,32 @@ def _groups(sample: Sample) -> Iterator[tuple[int, Array, float]]:
 
 def _standardised(held: Array) -> Array:
     """Each draw's log ratio to the others over their spread, shape (K, grains)."""
-    k = len(held)
-    logs = 0.5 * np.log(held)
-    ratios = logs - 0.5 * np.log((held.sum(0) - held) / (k - 1))
-    means = (logs.sum(0) - logs) / (k - 1)
-    variance = ((logs * logs).sum(0) - logs * logs - (k - 1) * means * means) / (k - 2)
-    return np.asarray(ratios / _spread(np.maximum(variance, 0)))
+    logs, rest = 0.5 * np.log(held), held.sum(0) - held
+    above = _above(held)
+    without = 2 * (above.sum(0) - above) / (len(held) - 1)
+    return np.asarray((logs - 0.5 * np.log(rest / (len(held) - 1))) / _spread(without))
+
+
+def _above(held: Array) -> Array:
+    """Squares of the log ratios above 0. What falls below does not count: small errors are no reason to let large ones
+    pass, and a logarithm's lower tail is long."""
+    return np.asarray(np.square(np.maximum(0.5 * np.log(held / held.mean(0)), 0)))
 
 
 def _spread(variance: Array) -> Array:
-    """A grain's own spread, or that of its whole axis where this is more: K draws alone would leave it uncertain."""
-    return np.asarray(np.sqrt(np.maximum(np.maximum(variance, variance.mean(-1, keepdims=True)), LEAST**2)))
+    """The largest spread along the axis: what one channel does now and then, its neighbours may do as well."""
+    return np.asarray(np.sqrt(np.maximum(variance.max(-1, keepdims=True), LEAST**2)))
 
 
-def ratios(drawn: Sample, own: Sample, allowance: float) -> list[Ratio]:
-    """The whole tensor's ratio, then of each axis the one that is furthest beyond; NaN counts as furthest."""
+def ratios(drawn: Sample, own: Sample) -> list[Ratio]:
+    """The whole tensor's ratio, then of each axis the largest; NaN counts as such."""
     found = []
     held = {axis: value for axis, value, _ in _groups(own)}
     for axis, draws, least in _groups(drawn):
-        draws = draws + least
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        draws = _floored(draws, least)
+        with np.errstate(invalid="ignore", over="ignore"):
             value = np.sqrt(held[axis][0] / draws.mean(0))
-            spread = _spread((0.5 * np.log(draws)).var(0, ddof=1))
-            beyond = (np.log(value) - math.log(allowance)) / spread
-        at = int(np.where(np.isnan(beyond), np.inf, beyond).argmax())
-        found.append(Ratio(float(value[at]), float(spread[at]), axis, at))
+            spread = float(_spread(2 * _above(draws).mean(0)))
+        at = int(np.where(np.isnan(value), np.inf, value).argmax())
+        found.append(Ratio(float(value[at]), spread, axis, at))
     return found
