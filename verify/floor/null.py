@@ -109,7 +109,7 @@ def ratios(drawn: Sample, own: Sample) -> list[Ratio]:
         draws = _floored(draws, least)
         with np.errstate(invalid="ignore", over="ignore"):
             value = np.sqrt(held[axis][0] / draws.mean(0))
-            spread = float(_spread(2 * _above(draws).mean(0)))
+            spread = float(_spread(2 * _above(draws).mean(0))[0])
         at = int(np.where(np.isnan(value), np.inf, value).argmax())
         found.append(Ratio(float(value[at]), spread, axis, at))
     return found
