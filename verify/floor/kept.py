@@ -64,7 +64,8 @@ def floor(stage: Stage, graph: Artifact, build: Build | None, key: str) -> Floor
 
 
 def _draw(stage: Stage, graph: Artifact, build: Build | None, dumps: Any) -> Drawn:
-    held, alignment = info.read(graph.path), stage.facts.get("alignment", {})
+    held = info.read(graph.path)
+    alignment = {**stage.facts.get("alignment", {}), **stage.facts.get("assumed", {})}
     scales = build.scales if build else {}
     points, splits = {}, {}
     if stage.candidate.variant.precision != "fp32":
