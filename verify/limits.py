@@ -1,6 +1,6 @@
 """The built-in limits, each with its origin; `verify.policy` may tighten them, and only a dated waiver loosens one.
 
-They are plain ratios, but for `over_floor`: its limit is that of the null which each measurement carries (docs/floor.md).
+They are plain ratios, but for `over_floor`: its limit follows from the null that each measurement carries.
 """
 
 from __future__ import annotations

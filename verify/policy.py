@@ -73,9 +73,7 @@ class Policy:
         """Read a policy TOML; raises UsageError for unknown keys, looser limits, unknown checkers."""
         return _read(Path(path))
 
-    def limit(
-        self, checker: str, metric: str, precision: str, null: Mapping[str, Any] | None = None
-    ) -> Limit | None:
+    def limit(self, checker: str, metric: str, precision: str, null: Mapping[str, Any] | None = None) -> Limit | None:
         """The limit in force: the tighter of the built-in one and the policy's; None means never passed.
 
         `null` is the measurement's own, for metrics whose limit follows from it.

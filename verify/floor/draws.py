@@ -56,7 +56,8 @@ def errors(reference: Array, got: Array, scale: float) -> Sample:
 BITS = {"fp32": 24, "fp16": 11, "bf16": 8, "w8a8": 8}
 #: Operators that draw at random, or whose inner graphs the rewriting does not reach.
 OPAQUE = frozenset(
-    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial If Loop Scan SequenceMap".split()
+    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial If Loop Scan "
+    "SequenceMap".split()
 )
 #: Operators whose result jumps where an input moves a little: below them a ratio says nothing.
 JUMPS = frozenset(
@@ -152,7 +153,10 @@ def draw(
         del model
         for case, feeds, reference in cases:
             rng = np.random.default_rng(SEED)  # the same phases in every case: a draw is one build
-            fixed = {**{n: _fed(value, points.get(n)) for n, value in feeds.items()}, **{f"{noise.OWN}ref/{name}": np.asarray(reference[name]) for name in wanted}}
+            fixed = {
+                **{n: _fed(value, points.get(n)) for n, value in feeds.items()},
+                **{f"{noise.OWN}ref/{name}": np.asarray(reference[name]) for name in wanted},
+            }
             runs = [session.run(names, {**fixed, **_scalars(to, rng)}) for _ in range(k)]
             found = dict(zip(names, zip(*runs, strict=True), strict=True)) if names else {}
             for name, (shape, scale) in wanted.items():

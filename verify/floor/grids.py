@@ -49,6 +49,7 @@ class Split:
     stages: int
     grid: Integer | None
 
+
 FP16 = Floating(11, -14, 16)
 BF16 = Floating(8, -126, 128)
 #: Integer formats that a build's scales name, with their codes.
@@ -92,12 +93,12 @@ def points(
     """
     found: dict[str, Grid] = {}
     for layer, match in alignment.items():
-        grid = integer(scales.get(layer)) or FLOATS.get(precision, FP16)
+        grid: Grid = integer(scales.get(layer)) or FLOATS.get(precision, FP16)
         held = [dump[layer] for dump in dumps if layer in dump]
         if match.tensor not in found and held and all(on_grid(value, grid) for value in held):
             found[match.tensor] = grid
     for name in graph.inputs:
-        stated = next((grid for key in (f"{name}_int8", name) if (grid := integer(scales.get(key)))), None)
+        stated = integer(scales.get(f"{name}_int8")) or integer(scales.get(name))
         if stated:
             found[name] = stated
         # fp16 builds: a first Conv takes the input as float32, what moves it about rounds it (fixtures, 2.5.0)
@@ -114,9 +115,7 @@ def _moved(dump: Tensors, name: str, grid: Grid) -> bool:
     return any(on_grid(dump[layer], grid) for layer in layers)
 
 
-def splits(
-    graph: GraphInfo, scales: Mapping[str, Mapping[str, Any]], dumps: Sequence[Tensors]
-) -> dict[str, Split]:
+def splits(graph: GraphInfo, scales: Mapping[str, Mapping[str, Any]], dumps: Sequence[Tensors]) -> dict[str, Split]:
     """The tensors whose operator the compiler split, as its dumps' names tell: pools "_2conv0", Convs "_conv"."""
     found: dict[str, Split] = {}
     layers = list(dumps[0]) if dumps else []

@@ -89,7 +89,7 @@ def floating(to: Writer, x: str, grid: Floating, into: str) -> None:
     """
     size = to.op("Max", to.op("Abs", x), to.constant(2.0**grid.lowest))
     size = to.op("Min", size, to.constant(2.0 ** min(grid.beyond - 1, 100)))
-    size = to.op("Mul", size, to.constant(np.float32(0.75) * np.float32(1 + 2.0**-22)))
+    size = to.op("Mul", size, to.constant(0.75 * (1 + 2.0**-22)))
     large = to.op("Mul", size, to.constant(2.0**23 + 1))
     power = to.op("Sub", large, to.op("Sub", large, size))
     shift = to.op("Mul", power, to.op("Mul", to.scalar("phase"), to.constant(2.0 ** (1 - grid.bits))))
@@ -134,12 +134,15 @@ def several(to: Writer, x: str, split: Split) -> str:
 def rounding(
     graph: Any, points: Mapping[str, Grid], opset: int = 17, splits: Mapping[str, Split] | None = None
 ) -> Writer:
-    """Rewrite `graph` (a GraphProto) so that the tensors of `points` round; what only passes on values does not again."""
+    """Rewrite `graph` (a GraphProto) so that the tensors of `points` round, unless they only pass on rounded values."""
     to = Writer(graph, [], {}, opset)
     on: dict[str, Grid | None] = {}
 
     def put(x: str, grid: Grid, into: str) -> None:
-        (integer if isinstance(grid, Integer) else floating)(to, x, grid, into)  # type: ignore[operator]
+        if isinstance(grid, Integer):
+            integer(to, x, grid, into)
+        else:
+            floating(to, x, grid, into)
 
     for item in graph.input:
         on[item.name] = points.get(item.name)  # fed as rounded already: its exact value is known, so is its rounding

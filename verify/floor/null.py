@@ -2,8 +2,8 @@
 
 A ratio is the candidate's error over the root mean square of the draws' errors, per tensor and grain. Grains spread
 unlike (a tensor by 1 %, a channel of 64 elements by 10 %), so the logarithm of a ratio is divided by the spread that
-its tensor or axis shows over the draws. Each draw in turn, held against the others, gives the largest of these over all tensors, grains
-and cases; a Gumbel distribution fitted to the K maxima says how large the candidate's may be.
+its tensor or axis shows over the draws. Each draw in turn, held against the others, gives the largest of these over
+all tensors, grains and cases; a Gumbel distribution fitted to the K maxima says how large the candidate's may be.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _floored(held: Array, least: float) -> Array:
 
 
 def _groups(sample: Sample) -> Iterator[tuple[int, Array, float]]:
-    """(axis, mean squares of shape (K, extent), what one element off by the resolution amounts to); the tensor is -1."""
+    """(axis, mean squares of shape (K, extent), what one element off by the resolution makes); the tensor is -1."""
     yield -1, sample.tensor[:, None], sample.resolution**2 / sample.size
     for axis, held in sample.axes.items():
         yield axis, held, sample.resolution**2 * held.shape[1] / sample.size

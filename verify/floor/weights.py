@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from verify.core import Array
-from verify.floor.grids import BF16, FLOATS, Floating, Grid, Integer, integer
+from verify.floor.grids import BF16, FLOATS, Grid, Integer, integer
 
 LINEAR = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose"})
 
@@ -84,8 +84,10 @@ def as_built(graph: Any, precision: str, scales: Mapping[str, Mapping[str, Any]]
                 use(node, index, rounded, f"{axis} {gain[0] if gain else ''}")
             elif precision in FLOATS:
                 use(node, index, onto(value, FLOATS[precision]), precision)
-            elif (grid := integer(scales.get(name))) is not None and np.abs(onto(value, grid) - value).max() <= grid.scale:
-                use(node, index, onto(value, grid), "own")  # else the compiler folded something into it first
+            elif (own := integer(scales.get(name))) is not None:
+                rounded = onto(value, own)
+                if np.abs(rounded - value).max() <= own.scale:  # else the compiler folded something into it first
+                    use(node, index, rounded, "own")
 
 
 def _folded(
@@ -148,6 +150,3 @@ def constants(graph: Any) -> dict[str, Array]:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             found[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
     return found
-
-
-__all__ = ["Floating", "as_built", "channel_axis", "constants", "onto", "per_channel"]
