@@ -1,4 +1,4 @@
-# make demo | test | bench | bench-fixtures | clean. Each installs what it needs into .venv first (tools/install.sh), once.
+# make demo | test | bench | bench-fixtures | bench-floor | clean. Each installs what it needs into .venv first (tools/install.sh), once.
 #   PYTHON=python3.12                    another interpreter (default: the first of 3.11, 3.12, 3.10 that works)
 #   TORCH_INDEX=https://...              the index that torch alone comes from: name one with CPU builds for a small installation
 #   TORCH=torch==2.13.0                  another torch
@@ -11,7 +11,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export PYTHON TORCH TORCH_INDEX VENV
 
-.PHONY: demo test lint bench bench-fixtures install clean
+.PHONY: demo test lint bench bench-fixtures bench-floor install clean
 demo: install
 	@$(VENV)/bin/python tools/demo.py
 
@@ -29,6 +29,9 @@ bench: install # speed and reach against targets and peers, about three minutes
 bench-fixtures: install # what every fixture costs, earns and measures honestly, about a quarter of an hour
 	@$(VENV)/bin/python benchmarks/fixtures.py
 	@$(VENV)/bin/python benchmarks/honest.py
+
+bench-floor: install # honest builds of every fixture over the drawn floor, about half an hour
+	@$(VENV)/bin/python benchmarks/floor.py
 
 install:
 	@bash tools/install.sh

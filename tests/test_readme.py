@@ -126,9 +126,11 @@ def test_every_key_of_the_report_is_documented():
 
 
 def test_every_metric_and_its_limits_are_documented():
-    from verify.limits import LIMITS, limit
+    from verify.limits import LIMITS, NULLED, limit
 
     def cell(key, precision):
+        if key[1] in NULLED:
+            return "its null"
         held = limit(*key, precision)
         if held is None:
             return "`margin`"

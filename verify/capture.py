@@ -24,6 +24,7 @@ from verify.cases import (
 )
 from verify.core import Artifact, Build, Candidate, Case, Missing, NotComparable, Tensors
 from verify.environs import watching_environment
+from verify.floor.kept import floor
 from verify.frozen import frozen
 from verify.graphs import info
 from verify.keys import capture_key
@@ -237,6 +238,8 @@ def capture(
                 build = cached.keep(stage, key, build)
         if "device" not in stage.recordings and "device" not in stage.missing:
             run_device(stage, build, reference)
+        if stage.plan.floor:
+            stage.facts["floor"] = floor(stage, graph, build, key)
     if build is not None:
         stage.files[build.artifact.path.name] = build.artifact.path
         if build.log is not None:
@@ -266,6 +269,6 @@ def trial_of(stage: Stage, graph: Artifact, build: Build | None, key: str) -> Tr
         assumed=assumed,
         scored=stage.facts.get("scored", {}),
         notes=tuple(stage.notes),
-        facts={k: v for k, v in stage.facts.items() if k in ("not_comparable", "hit", "unsteady")}
+        facts={k: v for k, v in stage.facts.items() if k in ("not_comparable", "hit", "unsteady", "floor")}
         | {"graph": graph, "key": key, "frozen": frozen(stage.sites, stage.taken)},
     )

@@ -63,7 +63,7 @@ def judge_one(m: Measurement, run: Run, policy: Policy, today: datetime.date) ->
 
 def _limit(m: Measurement, run: Run, policy: Policy) -> Limit | None:
     """The policy's limit; a candidate's budget makes a gate of what is only stated, and never loosens what denies."""
-    held = policy.limit(m.checker, m.metric, run.precision)
+    held = policy.limit(m.checker, m.metric, run.precision, m.null)
     budget = run.budgets.get(f"{m.checker}.{m.metric}")
     if budget is None or (held is not None and held.action == "fail" and not budget < held.value):
         return held

@@ -1,12 +1,15 @@
 """The built-in limits, each with its origin; `verify.policy` may tighten them, and only a dated waiver loosens one.
 
-They are plain ratios: the floor (design, section 3) is to replace those that depend on precision.
+They are plain ratios, but for `over_floor`: its limit follows from the null that each measurement carries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from verify.floor import tail
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
     ("parity", "max_over_peak"): {"*": FP32_WORST},
     ("parity", "unequal"): {"*": Limit(0, "integers, bool and strings are exact (design, section 10)")},
     ("layers", "relative_l2"): LOW,
+    ("layers", "over_floor"): {"*": Limit(float("inf"), "the null that each measurement carries (docs/floor.md)")},
+    ("layers", "no_floor"): {"*": REPORT},
     ("layers", "max_over_peak"): {**WORST, "*": Limit(2.0, "twice the largest value", "warn")},
     ("layers", "factor"): {"*": Limit(0.01, "one factor explains the error: no rounding does that (verify.metrics)")},
     ("layers", "slot_outlier"): {"*": Limit(10, "slots of one honest batch err alike, within a small factor")},
@@ -101,7 +106,20 @@ LIMITS: Mapping[tuple[str, str], Mapping[str, Limit]] = {
 }
 
 
+#: Metrics whose limit follows from the null that the measurement carries.
+NULLED = frozenset({"over_floor"})
+
+
 def limit(checker: str, metric: str, precision: str = "*") -> Limit | None:
     """The built-in limit of one metric at one precision, or None where there is none: then it is not passed."""
     by_precision = LIMITS.get((checker, metric), {})
     return by_precision.get(precision, by_precision.get("*"))
+
+
+def of_null(null: Mapping[str, Any], alpha: float) -> Limit | None:
+    """The limit that a measurement's own null gives; None where it carries no usable one: then it is not passed."""
+    bound = tail.limit(null, alpha)
+    if bound is None:
+        return None
+    what = f"{null['k']} draws, {alpha:g} false alarms a candidate, model error {null['allowance']:g}"
+    return Limit(bound, f"{what} (learnt from {null.get('n', 0)} honest builds)")

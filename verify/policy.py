@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from verify.core import UsageError
-from verify.limits import LIMITS, Limit
+from verify.floor.tail import ALPHA
+from verify.limits import LIMITS, NULLED, Limit, of_null
 from verify.limits import limit as built_in
 from verify.schemas import lift, stamp
 from verify.store import file_digest
@@ -32,7 +33,7 @@ REQUIRED = (
 #: Where names, shapes or finiteness break, no number may be formed, so there is none up to which one could tolerate.
 UNWAIVABLE = ("structure", "finite", "coverage")
 LONGEST = 366  # days: a waiver that outlives a year is a policy, and belongs into code review (house choice)
-KEYS = ("schema", "name", "require", "limit", "waiver")
+KEYS = ("schema", "name", "require", "alpha", "limit", "waiver")
 
 
 @dataclass(frozen=True)
@@ -55,22 +56,31 @@ class Waiver:
 
 @dataclass(frozen=True)
 class Policy:
-    """Required checkers, limits that tighten the built-in ones, dated waivers. The default is strict."""
+    """Required checkers, limits that tighten the built-in ones, dated waivers. The default is strict.
+
+    `alpha` is the rate of false alarms per candidate that the floor's limits are set for: a larger one is tighter.
+    """
 
     name: str = "built-in"
     require: tuple[str, ...] = REQUIRED
     limits: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
     waivers: tuple[Waiver, ...] = ()
     sha256: str = ""
+    alpha: float = ALPHA
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
         """Read a policy TOML; raises UsageError for unknown keys, looser limits, unknown checkers."""
         return _read(Path(path))
 
-    def limit(self, checker: str, metric: str, precision: str) -> Limit | None:
-        """The limit in force: the tighter of the built-in one and the policy's; None means never passed."""
-        base = built_in(checker, metric, precision)
+    def limit(self, checker: str, metric: str, precision: str, null: Mapping[str, Any] | None = None) -> Limit | None:
+        """The limit in force: the tighter of the built-in one and the policy's; None means never passed.
+
+        `null` is the measurement's own, for metrics whose limit follows from it.
+        """
+        base = of_null(null or {}, self.alpha) if metric in NULLED else built_in(checker, metric, precision)
+        if base is None and metric in NULLED:
+            return None
         own = self.limits.get((checker, metric), {})
         mine = own.get(precision, own.get("*"))
         if mine is None:
@@ -97,7 +107,17 @@ def _read(path: Path) -> Policy:
         for metric, held in value(tables, checker, dict, {}, f"{path}, [limit]").items():
             limits[checker, metric] = _limit(path, checker, metric, held)
     waivers = tuple(_waiver(path, item) for item in value(document, "waiver", list, [], str(path)))
-    return Policy(value(document, "name", str, path.stem, str(path)), require, limits, waivers, file_digest(path))
+    name, alpha = value(document, "name", str, path.stem, str(path)), _alpha(document.get("alpha", ALPHA), str(path))
+    return Policy(name, require, limits, waivers, file_digest(path), alpha)
+
+
+def _alpha(given: Any, where: str) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= 0.5:
+        raise UsageError(f"alpha = {given!r} is not a rate", where, f"write a number from {ALPHA:g} to 0.5")
+    if given < ALPHA:
+        do = f"only tighten it (built in: {ALPHA:g}; more false alarms mean tighter limits), or use a dated waiver"
+        raise UsageError(f"alpha = {given:g} is looser than the built-in one", where, do)
+    return float(given)
 
 
 def _limit(path: Path, checker: str, metric: str, held: Any) -> Mapping[str, float]:

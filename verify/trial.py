@@ -114,17 +114,19 @@ class Trial:
                 where = Where(name, wanted.case, leg, "", self.graph.op(name), node.name if node else "")
                 yield where, value, got[name]
 
-    def layers(self) -> Iterator[tuple[Where, Array, Array, str]]:
+    def layers(self, assumed: bool = False) -> Iterator[tuple[Where, Array, Array, str]]:
         """Every aligned inner tensor of the simulator, as (where, wanted, got, compiled layer), in the graph's order.
 
-        `got` is laid out as the reference's tensor. Yields nothing when the build was not instrumented.
+        `got` is laid out as the reference's tensor. With `assumed`, those that only a name aligns are there too. Yields
+        nothing when the build was not instrumented.
         """
         from verify.graphs.align import restore
 
         if "graph~simulator" in self.broken:
             return
         position = self.graph.position
-        order = sorted(self.alignment.items(), key=lambda item: position.get(item[1].tensor, -1))
+        matches = {**self.alignment, **(self.assumed if assumed else {})}
+        order = sorted(matches.items(), key=lambda item: position.get(item[1].tensor, -1))
         wanted_by_case = {r.case: r for r in self.recordings.get("graph", ()) if r.layers}
         for recording in self.recordings.get("simulator", ()):
             if not recording.layers or recording.case not in wanted_by_case:

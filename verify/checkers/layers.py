@@ -9,6 +9,7 @@ import numpy as np
 
 from verify.core import Array, Candidate, Measurement, NotComparable, RunSpec, Tier, Where, runs
 from verify.floor.measured import measured
+from verify.floor.over import over, without
 from verify.graphs.info import LAYOUT
 from verify.metrics import Difference, difference, factor, over_peak, unequal
 from verify.slots import SLOTS, by_slot, outliers
@@ -16,6 +17,8 @@ from verify.trial import Trial
 
 #: Of larger batches only the worst slot is reported; all are measured.
 MANY = 64
+#: The legs that the floor speaks of: a candidate against the float32 reference.
+FLOORED = frozenset({"graph~simulator", "graph~device"})
 
 
 def _batched(trial: Trial, wanted: Array) -> int | None:
@@ -39,7 +42,8 @@ class Layers:
 
     `slot_outlier` says how many times worse a batch slot is than the median one, `max_over_peak` the worst element of
     an output over the output's largest, `factor` how far from 1 the gain is that explains an output's error alone (0 if
-    none), `integers` how many integers or bool of an output are not equal.
+    none), `integers` how many integers or bool of an output are not equal. `over_floor` is an error over what an honest
+    build makes (verify.floor), of a tensor and of the worst index along each axis, `no_floor` counts what has none.
     relative L2 = |got - wanted| / |wanted|. What lies below the format's resolution counts as the resolution:
     the quantiser's step where the build states one.
     """
@@ -51,6 +55,7 @@ class Layers:
 
     def check(self, trial: Trial) -> Iterator[Measurement]:
         for leg in trial.legs(self.tier):
+            yield from self._unfloored(trial, leg.name)
             for where, wanted, got in trial.pairs(leg.reference, leg.candidate):
                 if trial.graph.indexed(where.tensor):
                     continue
@@ -64,12 +69,16 @@ class Layers:
                     axis = _batched(trial, wanted)
                     if axis is not None:
                         yield from self._slots(where, np.moveaxis(wanted, axis, 0), np.moveaxis(got, axis, 0))
+                    yield from self._over(trial, where, wanted, got, "tensor")
                 except NotComparable as error:  # said of two arrays, which know no leg
                     raise NotComparable(error.what, f"{leg.name}, output {where.tensor}", error.do) from None
         yield from measured(trial)
         scales = trial.build.scales if trial.build else {}
-        for where, wanted, got, layer in trial.layers():
+        for where, wanted, got, layer in trial.layers(assumed=True):
             if wanted.dtype.kind == "f" and where.op not in LAYOUT:
+                yield from self._over(trial, where, wanted, got, "layer", f"compiled layer {layer}: ")
+                if layer not in trial.alignment:
+                    continue
                 step = float(scales.get(layer, {}).get("scale") or 0.0)
                 null = {"layer": layer, "quantised": layer in scales}
                 held = self._measure(where, wanted, got, "layer", step, f"compiled layer {layer}: ")
@@ -89,6 +98,28 @@ class Layers:
         yield Measurement(where, "relative_l2", d.relative_l2, n=d.n, note=note)
         yield Measurement(where, "max_over_peak", over_peak(d, wanted), n=d.n, note=f"{d.max_abs:.4g} apart; " + note)
         yield Measurement(where, "factor", abs(gain - 1) if gain is not None else 0.0, n=d.n, note=note)
+
+    def _over(
+        self, trial: Trial, where: Where, wanted: Array, got: Array, grain: str, note: str = ""
+    ) -> Iterator[Measurement]:
+        floor = trial.facts.get("floor")
+        if floor is not None and where.leg in FLOORED:
+            axis, precision = _batched(trial, wanted), trial.candidate.variant.precision
+            yield from over(floor, precision, where, wanted, got, grain, axis, note)
+
+    def _unfloored(self, trial: Trial, leg: str) -> Iterator[Measurement]:
+        """How many of the tensors compared have no floor, so that only the plain ratios judge them."""
+        floor = trial.facts.get("floor")
+        if floor is None or leg not in FLOORED:
+            return
+        names = [n for n in trial.graph.outputs if not trial.graph.indexed(n)]
+        if leg == "graph~simulator":
+            names += [m.tensor for m in trial.alignment.values() if trial.graph.op(m.tensor) not in ("", *LAYOUT)]
+        names = list(dict.fromkeys(names))
+        absent = without(floor, names, [r.case for r in trial.recordings.get("graph", ())])
+        note = "; ".join(f"{name}: {why}" for name, why in list(absent.items())[:3])
+        note += f"; and {len(absent) - 3} more" if len(absent) > 3 else ""
+        yield Measurement(Where("tensors without a floor", "", leg), "no_floor", len(absent), n=len(names), note=note)
 
     def _whole(self, where: Where, wanted: Array, got: Array) -> Measurement:
         """How many integers or bool are not equal: one that is off by 1 in 20,000 is no rounding of it."""

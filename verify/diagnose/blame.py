@@ -38,7 +38,7 @@ def blame(tiers: Mapping[Tier, TierVerdict], judged: Sequence[Judged], run: Run)
             return ("compiler",) if run.environment.get("builder", "built") else ("undetermined",)
         if any(m.grain == "region" for m in bad):  # replayed with the build's own roundings, so no rounding explains it
             return ("compiler",)
-        if quantised and not any(m.metric == "factor" for m in bad):
+        if quantised and not any(m.metric in ("factor", "over_floor") for m in bad):
             return ("quantiser", "precision") if chosen else ("precision", "quantiser")
         if any(m.checker == "finite" and "65504" in m.note for m in bad) or grown(judged):
             return ("precision",)
@@ -64,6 +64,10 @@ def grown(judged: Sequence[Judged]) -> bool:
         m = j.measurement
         if m.checker == "layers" and m.grain == "isolated" and j.state != "pass":
             return False
+        if m.metric == "over_floor":  # the floor grows with depth as an honest error does
+            if j.state == "fail" and not j.waived:
+                return False
+            continue
         if m.checker == "layers" and m.grain == "layer":
             errors.setdefault(m.where.case, []).append(j)
     crossed = False

@@ -32,7 +32,8 @@ def first_divergent(judged: Sequence[Judged], run: Run) -> Mapping[str, str] | N
 def origin(judged: Sequence[Judged], run: Run) -> tuple[Mapping[str, str], str] | None:
     """The place of `first_divergent` with the reason, in words, why it is that one.
 
-    Measurements come in the graph's order within a case, so the first of a kind is the earliest.
+    Measurements come in the graph's order within a case, so the first of a kind is the earliest; an accumulated error
+    crosses its limit in one case before it does in another, and the earliest crossing of all cases counts.
     """
     failing = {
         j.measurement.where.leg
@@ -42,11 +43,17 @@ def origin(judged: Sequence[Judged], run: Run) -> tuple[Mapping[str, str], str] 
     for leg, (name, how) in run.misfed.items():
         if leg in failing:
             return {"node": name, "op": "Input", "tensor": name, "leg": leg}, f"how the input is fed: {how}"
+    position: dict[str, int] = {}
+    for j in judged:
+        if _inner(j):
+            position.setdefault(j.measurement.where.tensor, len(position))
     for checker, grain, meaning in RANKS:
-        for j in judged:
-            m = j.measurement
-            if m.checker == checker and m.grain == grain and m.where.leg in failing and _diverged(j):
-                return _place(j), f"{meaning}: {_said(j)}"
+        kind = [j for j in judged if (j.measurement.checker, j.measurement.grain) == (checker, grain)]
+        found = [j for j in kind if j.measurement.where.leg in failing and _diverged(j)]
+        if found and grain == "layer":
+            found.sort(key=lambda j: position[j.measurement.where.tensor])
+        if found:
+            return _place(found[0]), f"{meaning}: {_said(found[0])}"
     for j in judged:
         if _diverged(j) and j.state == "fail" and j.measurement.checker not in UNPLACED and j.measurement.where.node:
             inside = any(k.measurement.where.leg == j.measurement.where.leg and _inner(k) for k in judged)
