@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,8 @@ class Policy:
         base = of_null(null or {}, self.alpha) if metric in NULLED else built_in(checker, metric, precision)
         if base is None and metric in NULLED:
             return None
+        if base is not None and metric == "isolated_odds":  # decades: the same rate of false alarms
+            base = replace(base, value=min(base.value, -math.log10(self.alpha)))
         own = self.limits.get((checker, metric), {})
         mine = own.get(precision, own.get("*"))
         if mine is None:

@@ -13,6 +13,9 @@ from verify.floor.power import SAMPLED, power
 from verify.floor.regions import LEG, RegionError, Unreplayed, errors
 from verify.trial import Trial
 
+#: Elements from which on a region's gain is judged: the rounding of fewer moves it by more than honest builds show.
+MANY = 1000
+
 
 @dataclass(frozen=True)
 class _Held:
@@ -88,7 +91,7 @@ def _held(item: RegionError) -> _Held:
     )
     note += f"; {part}" if part else ""
     # a gain is as exact as the elements are many; on an integer grid the count of wrong codes says more
-    certain = found.unit == "ulp" and n >= 1000
+    certain = found.unit != "step" and n >= MANY
     return _Held(
         item.where, decades, found.cells, worst / allowed.worst, abs(gain) / allowed.gain if certain else -1.0, note, n,
         item.nodes, item.foreign, item.layer,

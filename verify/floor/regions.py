@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from verify.core import Array, Recording, Tensors, VerifyError, Where
 from verify.floor.formats import Grid, grid
-from verify.floor.isolated import Isolated, judge
+from verify.floor.isolated import OFF_GRID, Isolated, judge
 from verify.floor.replay import Replayed, ready
 from verify.floor.rounding import Rounding, rounding
 from verify.graphs.align import Match, restore
@@ -70,7 +70,11 @@ class _Dumps:
 
     trial: Trial
     matched: Mapping[str, Match]
-    order: tuple[str, ...]
+    first: Recording
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        return tuple(self.first.layers)
 
     @cached_property
     def copies(self) -> Mapping[str, tuple[str, ...]]:
@@ -82,8 +86,24 @@ class _Dumps:
                 held[name] = (*held.get(name, ()), layer)
         return held
 
-    def grid(self, layer: str) -> Grid | None:
+    @cached_property
+    def floats(self) -> frozenset[str]:
+        """Layers that the build left in float16 although it states a scale for them: their dumps are off that grid."""
+        kept = [layer for layer in self.trial.candidate.variant.keep_float if layer in self.matched]
+        return frozenset(layer for layer in kept if not self._lies(layer))
+
+    def _lies(self, layer: str) -> bool:
+        held = self._stated(layer)
+        value = np.asarray(self.first.layers[layer], np.float64) / held.step if held and layer in self.order else None
+        return value is not None and bool(np.quantile(np.abs(value - np.rint(value)), 0.9) <= OFF_GRID)
+
+    def _stated(self, layer: str) -> Grid | None:
         return grid(self.trial.build.scales.get(layer)) if self.trial.build else None
+
+    def grid(self, layer: str) -> Grid | None:
+        """The grid that a layer is rounded to; that of a layer in float for what a conversion makes of it."""
+        base = layer.removesuffix("__int8")
+        return None if layer in self.floats else self._stated(layer) or (self._stated(base) if base != layer else None)
 
     def read(self, tensor: str, quantised: bool) -> str:
         """The copy of a tensor that a consumer reads: one in float where the consumer computes in float."""
@@ -112,7 +132,7 @@ def errors(trial: Trial) -> Iterator[RegionError | Unreplayed]:
     references = [g for g in trial.recordings.get("graph", ()) if g.case in {r.case for r in recordings}]
     if trial.build is None or "graph" not in trial.facts or not recordings or len(references) < len(recordings):
         return
-    dumps = _Dumps(trial, {**trial.alignment, **trial.assumed}, tuple(recordings[0].layers))
+    dumps = _Dumps(trial, {**trial.alignment, **trial.assumed}, recordings[0])
     shown = [{**_fed(g), **g.layers, **g.outputs} for g in references]
     graph = cuttable(trial.facts["graph"].path)
     known = rounding(trial.candidate.variant.precision, trial.build, dumps.matched, trial.graph, graph, shown)
@@ -127,6 +147,7 @@ def _of(
 ) -> Iterator[RegionError | Unreplayed]:  # fmt: skip
     layer = dumps.copies[tensor][0]
     quantised = dumps.grid(layer) is not None
+    known = replace(known, precision="fp16", grids={}) if layer in dumps.floats else known
     node = dumps.trial.graph.producer[tensor]
     foreign = dumps.foreign(layer)
     try:
