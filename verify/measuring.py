@@ -152,11 +152,17 @@ def _identity(trial: Trial) -> dict[str, Any]:
 
 def _coverage(trial: Trial) -> dict[str, Any]:
     from verify.checkers.coverage import tensors
+    from verify.floor.over import without
 
     outputs = list(trial.graph.outputs)
     if not (trial.alignment or trial.unmatched):
         return {"compared": len(outputs), "total": len(outputs), "uncovered": []}
     covered, uncovered = tensors(trial)
+    floor = trial.facts.get("floor")
+    if floor is not None and not floor.reason:  # only plain ratios judge a tensor without a floor: not covered by it
+        cases = [r.case for r in trial.recordings.get("graph", ())]
+        unmodelled = set(without(floor, [name for name in covered if name in trial.graph.producer], cases))
+        covered, uncovered = [n for n in covered if n not in unmodelled], [*uncovered, *sorted(unmodelled)]
     return {"compared": len(covered), "total": len(covered) + len(uncovered), "uncovered": uncovered}
 
 
