@@ -29,6 +29,7 @@ target = "rk3588"
 source = "model.onnx"
 graph = "model.onnx"
 cases = "cases/*.npz"
+time_limit = 120
 [variant.fp16]
 precision = "fp16"
 [variant.int8]

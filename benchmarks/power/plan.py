@@ -4,22 +4,50 @@ from __future__ import annotations
 
 import argparse
 import json
-import pickle
-import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from power import faults, trial
-from power.faults import DEPTHS
+from power import faults, plugin, trial
+from power.faults import DEPTHS, memory
 from power.gates import Gate, gates
 from power.models import Subject, subject
 from power.net import Net
+from power.right import Honest, right
+from verify.store import code_version
+
+#: The whole: models of which every depth is tried, and those (20 s a build) of which one depth a fault is.
+WHOLE, LONG = ("encoder4", "outliers4", "cnn_detect", "ppocr_rec", "minilm"), ("encoder12", "encoder12_outliers")
+#: The short run: a fault of each kind, on the models that build fastest.
+SHORT = (
+    ("encoder2b", "int8", "layer x 1.001", "middle"),
+    ("encoder2b", "int8", "layer x 1.02", "late"),
+    ("encoder2b", "int8", "channel x 1.1", "early"),
+    ("encoder2b", "int8", "element to zero", "middle"),
+    ("encoder2b", "int8", "two heads swapped", "late"),
+    ("encoder2b", "int8", "scales off by one channel", "middle"),
+    ("encoder2b", "int8", "8 rows stale", "early"),
+    ("encoder2b", "int8", "bias lost", "late"),
+    ("encoder2b", "int8", "epsilon 1e-3", "middle"),
+    ("encoder2b", "int8", "relu for GELU", "early"),
+    ("encoder2b", "int8", "saturated at 0.5", "middle"),
+    ("encoder2b", "fp16", "layer x 1.003", "late"),
+    ("encoder2b", "fp16", "channel x 1.01", "middle"),
+    ("encoder2b", "fp16", "tanh for erf GELU", "late"),
+    ("encoder2b", "fp16", "softmax over the wrong axis", "early"),
+    ("encoder2b", "fp16", "residual lost", "middle"),
+    ("encoder2b", "fp16", "rounded to 8 bits", "late"),
+    ("encoder2b", "fp16", "offset 0.1 rms", "early"),
+    ("cnn_detect", "int8", "channel to zero", "middle"),
+    ("cnn_detect", "int8", "pad value", "early"),
+    ("cnn_detect", "int8", "gain 1 %", "late"),
+    ("cnn_detect", "fp16", "kernel flipped", "middle"),
+    ("cnn_detect", "fp16", "truncated", "early"),
+    ("cnn_detect", "fp16", "bias off by one channel", "late"),
+)
+PRECISIONS = ("fp16", "int8")
 
 
 @dataclass
@@ -43,37 +71,35 @@ class Results:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as stream:
             stream.write(json.dumps(self.rows[key], default=float) + "\n")
+        print(line(self.rows[key]), flush=True)
 
 
 @dataclass
 class Bench:
-    """Folders, gates, and the clock."""
+    """Folders, gates, results and the clock."""
 
     root: Path
     gates: Mapping[str, Gate]
     results: Results
     until: float
-    honest: dict[tuple[str, str], trial.Honest] = field(default_factory=dict)
+    rights: dict[tuple[str, str], Honest] = field(default_factory=dict)
 
     def late(self) -> bool:
         return time.monotonic() > self.until
 
-    def right(self, model: Subject, variant: str) -> trial.Honest:
-        """The honest build of one model and precision; built once a process."""
-        if (model.name, variant) not in self.honest:
+    def right(self, model: Subject, variant: str) -> Honest:
+        """The right build of one model and precision, measured once a process; only the last is kept in memory."""
+        if (model.name, variant) not in self.rights:
             folder = trial.folder_of(model, self.root / "trial")
             row, seen = trial.measured(folder, model, variant, self.gates, self.root / "store", None)
+            key = f"right/{model.name}/{variant}"
+            if key not in self.results.rows:
+                self.results.add(key, {"kind": "right", **row})
             if seen is None:
-                raise SystemExit(f"{model.name} {variant}: the honest build fails: {row['error']}")
-            self.results.add(f"right/{model.name}/{variant}", {"kind": "right", **row})
-            graphs, simulated = seen.recordings["graph"], seen.recordings["simulator"]
-            pairs = [(n, trial.relative(a.outputs[n], b.outputs[n])) for a, b in zip(graphs, simulated, strict=True) for n in a.outputs]
-            errors = {n: max(e for m, e in pairs if m == n) for n, _ in pairs}
-            layers = [{n: np.array(v) for n, v in r.layers.items()} for r in simulated]
-            self.honest[model.name, variant] = trial.Honest(
-                model, variant, seen.alignment, seen.graph, graphs, list(zip([r.outputs for r in simulated], layers, strict=True)), errors, row
-            )
-        return self.honest[model.name, variant]
+                raise SystemExit(f"{model.name} {variant}: the right build fails: {row['error']}")
+            self.rights.clear()
+            self.rights[model.name, variant] = right(model, variant, seen)
+        return self.rights[model.name, variant]
 
 
 def compiled(bench: Bench, model: Subject, variant: str, fault: faults.Fault, depth: str) -> None:
@@ -84,35 +110,52 @@ def compiled(bench: Bench, model: Subject, variant: str, fault: faults.Fault, de
     net = Net.load(model.graph, dict(model.inner))
     site = faults.at(fault.sites(net), depth)
     nodes = fault.put(net, site) if site is not None else set()
-    row: dict[str, Any] = {"kind": "fault", "fault": fault.name, "group": fault.group, "depth": depth, "nodes": sorted(nodes)}
+    row: dict[str, Any] = {"kind": "fault", "fault": fault.name, "group": fault.group, "depth": depth}
+    row |= {"model": model.name, "variant": variant, "nodes": sorted(nodes)}
     if not nodes:
-        bench.results.add(key, {**row, "model": model.name, "variant": variant, "void": "no such place in this model"})
+        bench.results.add(key, {**row, "void": "no such place in this model"})
         return
     honest = bench.right(model, variant)
     folder = trial.folder_of(model, bench.root / "trial")
-    net.save(folder / "compiled.onnx")
-    row["shift"] = trial.shift(model.graph, folder / "compiled.onnx", model)
+    net.save(folder / plugin.FAULTY)
+    try:
+        row["shift"] = trial.shift(model.graph, folder / plugin.FAULTY, model)
+    except Exception as error:  # onnxruntime's own kinds: the fault is no graph
+        bench.results.add(key, {**row, "void": f"not a graph: {str(error)[:200]}"})
+        return
     found, seen = trial.measured(folder, model, variant, bench.gates, bench.root / "store", honest)
     row |= found
-    if seen is not None and same(seen, honest):
-        row["void"] = "compiled away: every dump and output is that of the honest build"
     if seen is not None:
-        first = found["first"]
-        row["named"] = honest.right(first.get("node", ""), first.get("tensor", ""), nodes) if first else False
-        row["gate_named"] = {g: bool(t) and honest.right("", t, nodes) for g, t in found["gates"].items()}
-        row["floor"] = max(honest.errors.values())
+        if honest.same(seen):
+            row["void"] = "compiled away: every dump and output is that of the right build"
+        row |= trial.named(found, honest, nodes)
     bench.results.add(key, row)
-    print(line(bench.results.rows[key]), flush=True)
 
 
-def same(seen: Any, honest: trial.Honest) -> bool:
-    """Whether nothing that was recorded differs from the honest build's."""
-    for recording, (outputs, layers) in zip(seen.recordings["simulator"], honest.simulated, strict=True):
-        if any(not np.array_equal(recording.outputs[n], outputs[n], equal_nan=True) for n in outputs):
-            return False
-        if any(n in recording.layers and not np.array_equal(recording.layers[n], v, equal_nan=True) for n, v in layers.items()):
-            return False
-    return True
+def remembered(bench: Bench, model: Subject, variant: str, fault: memory.Memory, depth: str) -> None:
+    """One memory fault in what the right build recorded: in a layer at this depth, or in the output."""
+    key = f"{model.name}/{variant}/{fault.name}/{depth}"
+    if key in bench.results.rows or ("NaN" in fault.name and variant != "fp16"):  # integers hold no NaN
+        return
+    honest = bench.right(model, variant)
+    row: dict[str, Any] = {"kind": "fault", "fault": fault.name, "group": fault.group, "depth": depth}
+    row |= {"model": model.name, "variant": variant}
+    tensor, given, moved = honest.corrupted(fault, depth)
+    if given is None:
+        bench.results.add(key, {**row, "void": "no such place in this model"})
+        return
+    nodes = {n.name for n in honest.graph.nodes if tensor in n.outputs}
+    folder = trial.folder_of(model, bench.root / "trial")
+    candidate = model.candidate(variant, folder)
+    plugin.GIVEN[candidate.folder] = given
+    try:
+        found, seen = trial.measured(folder, model, variant, bench.gates, bench.root / "store", honest)
+    finally:
+        del plugin.GIVEN[candidate.folder]
+    row |= {"nodes": sorted(nodes), "shift": moved, **found}
+    if seen is not None:
+        row |= trial.named(found, honest, nodes)
+    bench.results.add(key, row)
 
 
 def line(row: Mapping[str, Any]) -> str:
@@ -122,15 +165,40 @@ def line(row: Mapping[str, Any]) -> str:
     return f"{row['key']}: {said}{named}; moved {row.get('shift', 0):.2g}, {row.get('seconds', 0):.1f} s"
 
 
+def whole() -> Iterator[tuple[str, str, str, str]]:
+    """(model, variant, fault, depth) of the full run: three passes, each with every fault at one depth of a model."""
+    depths = list(DEPTHS)
+    for turn in range(len(depths)):
+        for name in (*WHOLE, *LONG) if turn == 0 else WHOLE:
+            for variant in PRECISIONS:
+                for i, fault in enumerate(faults.compiled()):
+                    yield name, variant, fault.name, depths[(i + turn) % len(depths)]
+
+
 def go(options: argparse.Namespace) -> None:
     root = options.cache.absolute()
-    results = Results.open(root / ("full.jsonl" if options.full else "short.jsonl"))
+    plugin.BUILDS = root / "builds"
+    kind = "full" if options.full else "short"
+    results = Results.open(root / f"{kind}-{code_version()[:12]}.jsonl")
     bench = Bench(root, gates(root), results, time.monotonic() + 60 * options.minutes)
-    for name in options.model or ["encoder4"]:
-        model = subject(name, root / "models")
-        for fault in faults.compiled():
-            for depth in DEPTHS:
-                for variant in options.variant or ("int8",):
-                    if (options.fault and fault.name not in options.fault) or bench.late():
-                        continue
-                    compiled(bench, model, variant, fault, depth)
+    by_name = {fault.name: fault for fault in faults.compiled()}
+    chosen = [
+        item
+        for item in (whole() if options.full else SHORT)
+        if (not options.model or item[0] in options.model)
+        and (not options.variant or item[1] in options.variant)
+        and (not options.fault or item[2] in options.fault)
+    ]
+    if options.only in (None, "faults"):
+        for name, variant, fault, depth in chosen:
+            if bench.late():
+                break
+            compiled(bench, subject(name, root / "models"), variant, by_name[fault], depth)
+    if options.only in (None, "memory"):
+        places = (*DEPTHS, "output") if options.full else ("middle", "output")
+        for name in dict.fromkeys(item[0] for item in chosen):
+            for variant in PRECISIONS:
+                for fault in memory.FAULTS:
+                    for depth in places:
+                        if not bench.late() and (not options.variant or variant in options.variant):
+                            remembered(bench, subject(name, root / "models"), variant, fault, depth)

@@ -8,17 +8,19 @@ one, with the vendor's toolkit and as the real builder does; the engine knows on
 from __future__ import annotations
 
 import contextlib
-import json
+import pickle
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from verify.build.rknn import RknnBuilder
-from verify.core import Artifact, Build, Candidate, Case, Measurement, RunSpec, Tensors, Tier, Where
-from verify.store import file_digest
+from verify.build.rknn import RknnBuilder, RknnDump
+from verify.cases import digest_cases, digest_tensors
+from verify.core import Artifact, Build, Candidate, Case, Measurement, Missing, RunSpec, Tensors, Tier, Where
+from verify.store import file_digest, key_of
 from verify.trial import Trial
 
 FAULTY = "compiled.onnx"
@@ -46,30 +48,66 @@ def offered() -> Path:
     return folder
 
 
+#: Where the builds of this benchmark are kept: a changed tool measures them again without the toolkit.
+BUILDS = Path(".npu-verify/power/builds")
+
+
 @dataclass
 class Kept:
-    """What one honest build returned, given back as often as it is asked for, changed by `change(case, dumps)`."""
+    """What one build returned, given back as often as it is asked for; `text` is its log."""
 
     build: Build
     outputs: dict[str, Tensors]
-    dumps: dict[str, Any]
-    change: Callable[[str, Tensors, Any], tuple[Tensors, Any]] | None = None
+    dumps: dict[str, RknnDump]
+    text: str
     simulates: bool = True
-    now: str = ""
 
-    def layers(self, case: Case, into: Path) -> Any:
-        dump = self.dumps[case.name]
-        return self.change(case.name, {}, dump)[1] if self.change else dump
+    def layers(self, case: Case, into: Path) -> RknnDump:
+        return self.dumps[case.name]
 
     def run(self, feeds: Tensors) -> Tensors:
-        from verify.cases import digest_tensors
+        return self.outputs[digest_tensors(feeds).hex()]
 
-        case, held = self.outputs[digest_tensors(feeds).hex()]  # type: ignore[misc]
-        return self.change(case, held, None)[0] if self.change else held
+    def handed(self, work: Path) -> Kept:
+        """With files that the engine may move away. The exported one is a stand-in: nothing runs it."""
+        folder = Path(tempfile.mkdtemp(prefix="kept-", dir=work))
+        artefact, log = folder / self.build.artifact.path.name, folder / "build.log"
+        artefact.write_text(self.build.artifact.sha256)
+        log.write_text(self.text)
+        build = replace(self.build, artifact=replace(self.build.artifact, path=artefact), log=log)
+        return replace(self, build=build)
+
+
+@dataclass
+class Recorder:
+    """A live build that keeps what it returns."""
+
+    live: Any
+    folder: Path
+    build: Build
+    outputs: dict[str, Tensors] = field(default_factory=dict)
+    dumps: dict[str, RknnDump] = field(default_factory=dict)
+    simulates: bool = True
+
+    def layers(self, case: Case, into: Path) -> RknnDump:
+        self.dumps[case.name] = self.live.layers(case, self.folder / f"layers{len(self.dumps)}")
+        return self.dumps[case.name]
+
+    def run(self, feeds: Tensors) -> Tensors:
+        self.outputs[digest_tensors(feeds).hex()] = found = dict(self.live.run(feeds))
+        return found
+
+    def keep(self) -> Kept:
+        text = self.build.log.read_text(errors="replace") if self.build.log and self.build.log.is_file() else ""
+        kept = Kept(self.build, self.outputs, self.dumps, text)
+        (self.folder / "kept.pkl").write_bytes(pickle.dumps(kept))
+        return kept
 
 
 #: What a candidate of this folder is "built" into, instead of a build: set by the benchmark around one trial.
 GIVEN: dict[Path, Any] = {}
+#: The build that was opened last, as it is kept.
+LAST: list[Any] = [None]
 #: What the checker is to do with each trial: set by the benchmark around one trial.
 WATCHERS: dict[Path, Callable[[Trial], None]] = {}
 
@@ -82,12 +120,30 @@ class Compiler:
         self, candidate: Candidate, graph: Artifact, calibration: Collection[Case], work: Path, /
     ) -> Iterator[Any]:
         if candidate.folder in GIVEN:
-            yield GIVEN[candidate.folder]
+            yield GIVEN[candidate.folder].handed(work)
             return
         other = candidate.folder / FAULTY
         compiled = Artifact("graph", other, file_digest(other)) if other.is_file() else graph
-        with RknnBuilder().open(candidate, compiled, calibration, work) as live:
-            yield live
+        fed = [file_digest(path) for path in sorted((candidate.folder / "cases").iterdir())]
+        versions = dict(RknnBuilder().environment(candidate))
+        stated = [compiled.sha256, asdict(candidate.variant), digest_cases(calibration), fed, versions]
+        folder = BUILDS.absolute() / key_of({"build": stated})
+        if (folder / "kept.pkl").is_file():
+            LAST[0] = pickle.loads((folder / "kept.pkl").read_bytes())
+            yield LAST[0].handed(work)
+            return
+        if (folder / "refused").is_file():
+            raise Missing((folder / "refused").read_text(), candidate.name)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            with RknnBuilder().open(candidate, compiled, calibration, work) as live:
+                recorder = Recorder(live, folder, live.build)
+                yield recorder
+                LAST[0] = recorder.keep()
+        except Missing as error:
+            (folder / "refused").write_text(error.what)
+            raise
 
     def environment(self, candidate: Candidate, /) -> Mapping[str, str]:
         """With the digest of what is really compiled: a cache never gives one fault's build for another's."""
@@ -117,11 +173,6 @@ class Seen:
     """What a watcher keeps of a trial."""
 
     trial: Trial | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, trial: Trial) -> None:
         self.trial = trial
-
-
-def dumped(value: Any) -> str:
-    return json.dumps(value, default=float)

@@ -8,7 +8,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,11 @@ import numpy as np
 from power import plugin
 from power.gates import Gate, ask
 from power.models import Subject, run
+from power.right import Honest, relative
 from verify.candidate import load
 from verify.core import VerifyError
 from verify.gating import examine
 from verify.graphs.align import restore
-from verify.graphs.info import GraphInfo
 from verify.judge import judge
 from verify.policy import REQUIRED, Policy
 from verify.store import Store
@@ -40,43 +39,6 @@ LEG = "graph~simulator"
 INNER = ("layer", "isolated")
 
 
-@dataclass(frozen=True)
-class Honest:
-    """The right build of one model and precision: what faults are held against."""
-
-    subject: Subject
-    variant: str
-    alignment: Mapping[str, Any]  # compiled layer -> Match
-    graph: GraphInfo
-    references: Any
-    simulated: Any
-    errors: Mapping[str, float]  # relative L2 error of each output, the worst case
-    row: Mapping[str, Any]
-
-    @property
-    def observable(self) -> set[str]:
-        return {t for m in self.alignment.values() for t in (m.tensor, *m.aliases)} | set(self.graph.outputs)
-
-    def region(self, nodes: set[str]) -> set[str]:
-        """The tensors at which a fault in these nodes first shows: reached through what no dump shows."""
-        seen, found = self.observable, set()
-        todo = [o for n in self.graph.nodes if n.name in nodes for o in n.outputs]
-        while todo:
-            tensor = todo.pop()
-            if tensor in seen:
-                found.add(tensor)
-                continue
-            todo += [o for n in self.graph.nodes if tensor in n.inputs for o in n.outputs]
-        return found
-
-    def right(self, node: str, tensor: str, nodes: set[str]) -> bool:
-        """Whether a place is a faulty node, or the boundary of the compiled region that holds it."""
-        if node in nodes or tensor in self.region(nodes):
-            return True
-        region = self.region(nodes)
-        return any(n.name == node and set(n.outputs) & region for n in self.graph.nodes)
-
-
 def folder_of(subject: Subject, root: Path) -> Path:
     """A candidate's folder beside the subject's: the same files under a place of its own."""
     shutil.rmtree(root, ignore_errors=True)
@@ -92,6 +54,8 @@ def examined(folder: Path, variant: str, store: Path) -> tuple[Verdict, Trial | 
     """(verdict, trial, the stored run) of one candidate."""
     candidate, seen = load(folder / "candidate.toml", variant), plugin.Seen()
     plugin.WATCHERS[candidate.folder] = seen
+    for kind in ("builds", "runs"):  # of the trial before, which never comes again: what is kept is in BUILDS
+        shutil.rmtree(store / "cache" / kind, ignore_errors=True)
     target = store / "last"
     shutil.rmtree(target, ignore_errors=True)
     try:
@@ -153,12 +117,6 @@ def shift(right: Path, wrong: Path, subject: Subject) -> float:
     return worst
 
 
-def relative(wanted: Any, got: Any) -> float:
-    wanted, got = np.asarray(wanted, np.float64), np.asarray(got, np.float64)
-    size = float(np.linalg.norm(wanted))
-    return float(np.linalg.norm(got - wanted)) / size if size else float(np.any(got != wanted))
-
-
 def measured(
     folder: Path, subject: Subject, variant: str, held: Mapping[str, Gate], store: Path, honest: Honest | None
 ) -> tuple[dict[str, Any], Trial | None]:
@@ -181,3 +139,13 @@ def measured(
     row["final"] = ask(held, finals(trial))
     row["seconds"] = round(time.perf_counter() - start, 2)
     return row, trial
+
+
+def named(found: Mapping[str, Any], honest: Honest, nodes: set[str]) -> dict[str, Any]:
+    """Who named the right node, and the error that the right build makes in its outputs."""
+    first = found["first"]
+    return {
+        "named": bool(first) and honest.right(first.get("node", ""), first.get("tensor", ""), nodes),
+        "gate_named": {g: bool(t) and honest.right("", t, nodes) for g, t in found["gates"].items()},
+        "floor": max(honest.errors.values()),
+    }

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Memory:
-    """A fault of a recorded tensor: `put` gets it, another case's, and a generator; None where it does not apply."""
+    """A fault of a recorded tensor: `put` gets a copy, another case's, and a generator; None where it does not apply."""
 
     name: str
     put: Callable[[Any, Any, np.random.Generator], Any]
@@ -32,7 +32,7 @@ def _stale_row(v: Any, other: Any, rng: np.random.Generator) -> Any:
 
 def _tail(v: Any, other: Any, rng: np.random.Generator) -> Any:
     """The last 16 elements were never written."""
-    v.reshape(-1)[-16:] = rng.normal(size=16) * v.std()
+    v.reshape(-1)[-16:] = rng.choice(v.reshape(-1), 16)  # values that the tensor has, so that they lie on its grid
     return v
 
 
