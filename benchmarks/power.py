@@ -1,6 +1,6 @@
 """Which faults this tool catches, which it names at the right node, and how often it is wrong about honest builds.
 
-    python benchmarks/power.py [--full] [--minutes N] [--cache DIR]
+python benchmarks/power.py [--full] [--minutes N] [--cache DIR]
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from power import plugin
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="hundreds of builds; continues where it was stopped")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long; the rest comes next time")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="stop after so long; the rest comes next time"
+    )
     parser.add_argument("--cache", type=Path, default=Path(".npu-verify/power"))
     parser.add_argument("--model", action="append", help="these models only")
     parser.add_argument("--variant", action="append", help="fp16 or int8 only")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
+import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from power import faults, plugin, trial
+from power import faults, honest, plugin, trial
 from power.faults import DEPTHS, memory
 from power.gates import Gate, gates
 from power.models import Subject, subject
 from power.net import Net
 from power.right import Honest, right
+from power.table import render
 from verify.store import code_version
 
 #: The whole: models of which every depth is tried, and those (20 s a build) of which one depth a fault is.
@@ -84,14 +88,23 @@ class Bench:
     until: float
     rights: dict[tuple[str, str], Honest] = field(default_factory=dict)
 
+    @property
+    def trial(self) -> Path:
+        """One candidate at a time; a folder for each process, so that two parts may run side by side."""
+        return self.root / f"trial-{os.getpid()}"
+
+    @property
+    def store(self) -> Path:
+        return self.root / f"store-{os.getpid()}"
+
     def late(self) -> bool:
         return time.monotonic() > self.until
 
     def right(self, model: Subject, variant: str) -> Honest:
         """The right build of one model and precision, measured once a process; only the last is kept in memory."""
         if (model.name, variant) not in self.rights:
-            folder = trial.folder_of(model, self.root / "trial")
-            row, seen = trial.measured(folder, model, variant, self.gates, self.root / "store", None)
+            folder = trial.folder_of(model, self.trial)
+            row, seen = trial.measured(folder, model, variant, self.gates, self.store, None)
             key = f"right/{model.name}/{variant}"
             if key not in self.results.rows:
                 self.results.add(key, {"kind": "right", **row})
@@ -115,20 +128,20 @@ def compiled(bench: Bench, model: Subject, variant: str, fault: faults.Fault, de
     if not nodes:
         bench.results.add(key, {**row, "void": "no such place in this model"})
         return
-    honest = bench.right(model, variant)
-    folder = trial.folder_of(model, bench.root / "trial")
+    held = bench.right(model, variant)
+    folder = trial.folder_of(model, bench.trial)
     net.save(folder / plugin.FAULTY)
     try:
         row["shift"] = trial.shift(model.graph, folder / plugin.FAULTY, model)
     except Exception as error:  # onnxruntime's own kinds: the fault is no graph
         bench.results.add(key, {**row, "void": f"not a graph: {str(error)[:200]}"})
         return
-    found, seen = trial.measured(folder, model, variant, bench.gates, bench.root / "store", honest)
+    found, seen = trial.measured(folder, model, variant, bench.gates, bench.store, held)
     row |= found
     if seen is not None:
-        if honest.same(seen):
+        if held.same(seen):
             row["void"] = "compiled away: every dump and output is that of the right build"
-        row |= trial.named(found, honest, nodes)
+        row |= trial.named(found, held, nodes)
     bench.results.add(key, row)
 
 
@@ -137,29 +150,31 @@ def remembered(bench: Bench, model: Subject, variant: str, fault: memory.Memory,
     key = f"{model.name}/{variant}/{fault.name}/{depth}"
     if key in bench.results.rows or ("NaN" in fault.name and variant != "fp16"):  # integers hold no NaN
         return
-    honest = bench.right(model, variant)
+    held = bench.right(model, variant)
     row: dict[str, Any] = {"kind": "fault", "fault": fault.name, "group": fault.group, "depth": depth}
     row |= {"model": model.name, "variant": variant}
-    tensor, given, moved = honest.corrupted(fault, depth)
+    tensor, given, moved = held.corrupted(fault, depth)
     if given is None:
         bench.results.add(key, {**row, "void": "no such place in this model"})
         return
-    nodes = {n.name for n in honest.graph.nodes if tensor in n.outputs}
-    folder = trial.folder_of(model, bench.root / "trial")
+    nodes = {n.name for n in held.graph.nodes if tensor in n.outputs}
+    folder = trial.folder_of(model, bench.trial)
     candidate = model.candidate(variant, folder)
     plugin.GIVEN[candidate.folder] = given
     try:
-        found, seen = trial.measured(folder, model, variant, bench.gates, bench.root / "store", honest)
+        found, seen = trial.measured(folder, model, variant, bench.gates, bench.store, held)
     finally:
         del plugin.GIVEN[candidate.folder]
     row |= {"nodes": sorted(nodes), "shift": moved, **found}
     if seen is not None:
-        row |= trial.named(found, honest, nodes)
+        row |= trial.named(found, held, nodes)
     bench.results.add(key, row)
 
 
 def line(row: Mapping[str, Any]) -> str:
     """One trial on the terminal."""
+    if row["kind"] == "honest":
+        return f"{row['key']}: {row.get('error') or ('ALARM ' + '; '.join(row['why']) if row['alarms'] else 'holds')}"
     said = row.get("void") or row.get("error") or f"{row['tool']}, first {row['first'].get('node', '-')}"
     named = " (right)" if row.get("named") else ""
     return f"{row['key']}: {said}{named}; moved {row.get('shift', 0):.2g}, {row.get('seconds', 0):.1f} s"
@@ -181,6 +196,8 @@ def go(options: argparse.Namespace) -> None:
     kind = "full" if options.full else "short"
     results = Results.open(root / f"{kind}-{code_version()[:12]}.jsonl")
     bench = Bench(root, gates(root), results, time.monotonic() + 60 * options.minutes)
+    atexit.register(shutil.rmtree, bench.trial, ignore_errors=True)
+    atexit.register(shutil.rmtree, bench.store, ignore_errors=True)
     by_name = {fault.name: fault for fault in faults.compiled()}
     chosen = [
         item
@@ -202,3 +219,6 @@ def go(options: argparse.Namespace) -> None:
                     for depth in places:
                         if not bench.late() and (not options.variant or variant in options.variant):
                             remembered(bench, subject(name, root / "models"), variant, fault, depth)
+    if options.only in (None, "honest"):
+        honest.run(bench, options.full)
+    print("\n" + render(results.rows))
