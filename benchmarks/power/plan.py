@@ -52,6 +52,7 @@ SHORT = (
     ("cnn_detect", "fp16", "bias off by one channel", "late"),
 )
 PRECISIONS = ("fp16", "int8")
+PARTS = 4
 
 
 @dataclass
@@ -181,13 +182,19 @@ def line(row: Mapping[str, Any]) -> str:
 
 
 def whole() -> Iterator[tuple[str, str, str, str]]:
-    """(model, variant, fault, depth) of the full run: three passes, each with every fault at one depth of a model."""
-    depths = list(DEPTHS)
+    """(model, variant, fault, depth) of the full run: three passes, each with every fault at one depth of a model.
+
+    Every fourth fault of all models comes before the next ones, so that a run that is stopped is a fair sample.
+    """
+    depths, every = list(DEPTHS), list(enumerate(faults.compiled()))
     for turn in range(len(depths)):
-        for name in (*WHOLE, *LONG) if turn == 0 else WHOLE:
-            for variant in PRECISIONS:
-                for i, fault in enumerate(faults.compiled()):
-                    yield name, variant, fault.name, depths[(i + turn) % len(depths)]
+        for part in range(PARTS):
+            for name in (*WHOLE, *LONG) if turn == 0 else WHOLE:
+                for variant in PRECISIONS:
+                    for i, fault in every[part::PARTS]:
+                        yield name, variant, fault.name, depths[(i // PARTS + turn) % len(depths)]
+        for variant in PRECISIONS:
+            yield "ppocr_det", variant, "resize mode", depths[turn]
 
 
 def go(options: argparse.Namespace) -> None:

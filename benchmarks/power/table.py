@@ -120,9 +120,8 @@ def _missed(faults: Rows, rights: Mapping[Any, Any]) -> str:
             why = "the right build fails too"
         elif r[key] != "failed":
             why = f"passed; moves the output by {r.get('shift', 0):.2g}, the right build errs by {r['floor']:.2g}"
-            matched = r.get("layers", {})
-            if matched.get("unmatched", 0) > right["layers"]["unmatched"]:
-                why += f"; {matched['unmatched']} layers matched nothing ({right['layers']['unmatched']} of the right build)"
+            lost, usual = (held["layers"]["unmatched"] for held in (r, right))
+            why += f"; {lost} layers matched nothing, of the right build {usual}" if lost > usual else ""
         elif not r["named"] and key == "tool":
             why = f"named {r['first'].get('node') or 'no node'} instead of {', '.join(r['nodes'][:3])}"
         else:

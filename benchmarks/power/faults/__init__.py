@@ -32,6 +32,6 @@ def at(sites: Sequence[Any], depth: str) -> Any:
 
 def compiled() -> list[Fault]:
     """Every fault that the vendor's toolkit compiles."""
-    from power.faults import coherent, operators, weights
+    from power.faults import activations, coherent, narrow, operators, weights
 
-    return [*weights.FAULTS, *operators.FAULTS, *coherent.FAULTS]
+    return [*weights.FAULTS, *operators.FAULTS, *activations.FAULTS, *narrow.FAULTS, *coherent.FAULTS]

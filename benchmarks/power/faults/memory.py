@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Memory:
-    """A fault of a recorded tensor: `put` gets a copy, another case's, and a generator; None where it does not apply."""
+    """A fault of a recorded tensor: `put` gets a copy and another case's; None where it does not apply."""
 
     name: str
     put: Callable[[Any, Any, np.random.Generator], Any]

@@ -63,7 +63,7 @@ def _heads_of(net: Net, site: Linear) -> int:
 def _scales_off_by_one(w: Any) -> Any:
     """Every channel rescaled as if it had its neighbour's integer scale."""
     top = np.abs(w).reshape(len(w), -1).max(1)
-    top = np.where(top > 0, top, 1.0)
+    top = np.maximum(top, 1e-6 * top.max())  # a dead channel has no scale to speak of
     return w * (np.roll(top, -1) / top).reshape(-1, *[1] * (w.ndim - 1))
 
 
