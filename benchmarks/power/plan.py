@@ -142,7 +142,7 @@ def compiled(bench: Bench, model: Subject, variant: str, fault: faults.Fault, de
     if seen is not None:
         if held.same(seen):
             row["void"] = "compiled away: every dump and output is that of the right build"
-        row |= trial.named(found, held, nodes)
+        row |= trial.named(found, held, nodes, seen)
     bench.results.add(key, row)
 
 
@@ -168,7 +168,7 @@ def remembered(bench: Bench, model: Subject, variant: str, fault: memory.Memory,
         del plugin.GIVEN[candidate.folder]
     row |= {"nodes": sorted(nodes), "shift": moved, **found}
     if seen is not None:
-        row |= trial.named(found, held, nodes)
+        row |= trial.named(found, held, nodes, seen)
     bench.results.add(key, row)
 
 

@@ -150,7 +150,7 @@ class Compiler:
         other = candidate.folder / FAULTY
         told = {"compiled": file_digest(other)} if other.is_file() else {}
         if candidate.folder in GIVEN:
-            told["given"] = str(candidate.folder)
+            told["given"] = str(id(GIVEN[candidate.folder]))
         return {**RknnBuilder().environment(candidate), **told}
 
 

@@ -33,9 +33,10 @@ class Honest:
     build: Kept
     errors: Mapping[str, float]
 
-    def region(self, nodes: set[str]) -> set[str]:
-        """The tensors at which a fault in these nodes first shows: reached through what no dump shows."""
-        seen = {t for m in self.alignment.values() for t in (m.tensor, *m.aliases)} | set(self.graph.outputs)
+    def region(self, nodes: set[str], layers: set[str]) -> set[str]:
+        """The tensors at which a fault in these nodes first shows in dumps of these layers."""
+        matches = [match for name, match in self.alignment.items() if name in layers]
+        seen = {t for m in matches for t in (m.tensor, *m.aliases)} | set(self.graph.outputs)
         found, known = set(), set()
         todo = [o for n in self.graph.nodes if n.name in nodes for o in n.outputs]
         while todo:
@@ -47,9 +48,8 @@ class Honest:
                 todo += [o for n in self.graph.nodes if tensor in n.inputs for o in n.outputs]
         return found
 
-    def right(self, node: str, tensor: str, nodes: set[str]) -> bool:
-        """Whether a place is a faulty node, or where the compiled region that holds it ends."""
-        region = self.region(nodes)
+    def right(self, node: str, tensor: str, nodes: set[str], region: set[str]) -> bool:
+        """Whether a place is a faulty node, or where a fault in it first shows."""
         return (
             node in nodes
             or tensor in region

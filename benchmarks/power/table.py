@@ -121,6 +121,8 @@ def _missed(faults: Rows, rights: Mapping[Any, Any]) -> str:
         elif r[key] != "failed":
             why = f"passed; moves the output by {r.get('shift', 0):.2g}, the right build errs by {r['floor']:.2g}"
             lost, usual = (held["layers"]["unmatched"] for held in (r, right))
+            more = sorted(set(r.get("warned", ())) - set(right.get("warned", ())))
+            why += f"; only warned: {', '.join(more[:2])}" if more else ""
             why += f"; {lost} layers matched nothing, of the right build {usual}" if lost > usual else ""
         elif not r["named"] and key == "tool":
             why = f"named {r['first'].get('node') or 'no node'} instead of {', '.join(r['nodes'][:3])}"

@@ -36,7 +36,7 @@ POLICY = Policy(
 )
 LEG = "graph~simulator"
 #: Grains that only recordings of layers give.
-INNER = ("layer", "isolated")
+INNER = ("layer", "isolated", "region")
 
 
 def folder_of(subject: Subject, root: Path) -> Path:
@@ -79,6 +79,14 @@ def outputs_only(document: Mapping[str, Any]) -> str:
     run = from_document(document)
     kept = tuple(m for m in run.measurements if m.grain not in INNER)
     return leg(judge(dataclasses.replace(run, measurements=kept), POLICY))
+
+
+def regions(document: Mapping[str, Any], tensor: str) -> list[str]:
+    """The nodes of the compiled region that ends at a tensor, as the tool replayed it."""
+    for m in from_document(document).measurements:
+        if m.grain == "region" and m.where.tensor == tensor and "nodes" in m.null:
+            return list(m.null["nodes"])
+    return []
 
 
 def tensors(trial: Trial, alignment: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -129,6 +137,8 @@ def measured(
         return {**row, "error": str(error)[:300], "seconds": time.perf_counter() - start}, None
     first = verdict.first_divergent or {}
     row |= {"tool": leg(verdict), "first": dict(first), "outputs": outputs_only(document)}
+    row["regions"] = regions(document, first.get("tensor", ""))
+    row["warned"] = sorted({f.id for f in verdict.findings if f.severity == "warn" and f.leg == LEG})
     if trial is None or "simulator" not in trial.recordings:
         reason = next((leg.missing for leg in from_document(document).legs if leg.name == LEG), "")
         return {**row, "error": reason[:300] or "no simulator", "seconds": time.perf_counter() - start}, None
@@ -141,11 +151,17 @@ def measured(
     return row, trial
 
 
-def named(found: Mapping[str, Any], honest: Honest, nodes: set[str]) -> dict[str, Any]:
-    """Who named the right node, and the error that the right build makes in its outputs."""
+def named(found: Mapping[str, Any], honest: Honest, nodes: set[str], trial: Trial) -> dict[str, Any]:
+    """Who named the right node, and the error that the right build makes in its outputs.
+
+    Right is a faulty node itself, the first tensor behind it that this build dumps, or a compiled region, as the tool
+    replayed it, that holds a faulty node.
+    """
     first = found["first"]
+    region = honest.region(nodes, set(trial.recordings["simulator"][0].layers))
+    right = honest.right(first.get("node", ""), first.get("tensor", ""), nodes, region)
     return {
-        "named": bool(first) and honest.right(first.get("node", ""), first.get("tensor", ""), nodes),
-        "gate_named": {g: bool(t) and honest.right("", t, nodes) for g, t in found["gates"].items()},
+        "named": bool(first) and (right or bool(nodes & set(found["regions"]))),
+        "gate_named": {g: bool(t) and honest.right("", t, nodes, region) for g, t in found["gates"].items()},
         "floor": max(honest.errors.values()),
     }
