@@ -19,12 +19,15 @@ class Net:
     model: Any
     values: dict[str, Any]
     fresh: int = field(default=0)
+    known: set[str] = field(default_factory=set)
 
     @classmethod
     def load(cls, path: Path, values: dict[str, Any]) -> Net:
         import onnx
 
-        return cls(onnx.load(str(path)), values)
+        model = onnx.load(str(path))
+        known = {n for node in model.graph.node for n in (*node.input, *node.output)}
+        return cls(model, values, known=known)
 
     @property
     def nodes(self) -> list[Any]:
@@ -96,8 +99,17 @@ class Net:
             self.model.graph.node.insert(at + i, node)
 
     def save(self, path: Path) -> None:
+        """Write the model. New tensors get names that say nothing: a real fault does not tell where it is."""
         import onnx
 
+        renamed: dict[str, str] = {}
+        for node in self.model.graph.node:
+            for names in (node.input, node.output):
+                for i, name in enumerate(names):
+                    if name and name not in self.known:
+                        names[i] = renamed.setdefault(name, f"added_{len(renamed)}")
+        for held in self.model.graph.initializer:
+            held.name = renamed.get(held.name, held.name)
         onnx.save(self.model, str(path))
 
 
