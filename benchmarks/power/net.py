@@ -14,12 +14,16 @@ LINEAR = ("MatMul", "Gemm", "Conv")
 
 @dataclass
 class Net:
-    """A loaded model, and the values that its right graph has in one case (`values`, for sizes only)."""
+    """A loaded model, and the values that its right graph has in one case (`values`, for sizes only).
+
+    `beside` are the nodes at the other end of an edge that a fault was put on.
+    """
 
     model: Any
     values: dict[str, Any]
     fresh: int = field(default=0)
     known: set[str] = field(default_factory=set)
+    beside: set[str] = field(default_factory=set)
 
     @classmethod
     def load(cls, path: Path, values: dict[str, Any]) -> Net:
@@ -79,6 +83,7 @@ class Net:
         Constants among the further inputs are arrays.
         """
         producer = self.producer(tensor)
+        self.beside |= {user.name for user in self.users(tensor)}
         self.fresh += 1
         raw = f"{tensor}_raw{self.fresh}"
         if producer is None:  # a graph input: its users are told of another name

@@ -142,7 +142,7 @@ def compiled(bench: Bench, model: Subject, variant: str, fault: faults.Fault, de
     if seen is not None:
         if held.same(seen):
             row["void"] = "compiled away: every dump and output is that of the right build"
-        row |= trial.named(found, held, nodes, seen)
+        row |= trial.named(found, held, nodes | net.beside, seen)
     bench.results.add(key, row)
 
 

@@ -155,7 +155,7 @@ def named(found: Mapping[str, Any], honest: Honest, nodes: set[str], trial: Tria
     """Who named the right node, and the error that the right build makes in its outputs.
 
     Right is a faulty node itself, the first tensor behind it that this build dumps, or a compiled region, as the tool
-    replayed it, that holds a faulty node.
+    replayed it, that holds a faulty node. An operator that was put on an edge makes both its ends faulty.
     """
     first = found["first"]
     region = honest.region(nodes, set(trial.recordings["simulator"][0].layers))

@@ -75,6 +75,7 @@ def _table(entries: int) -> Put:
         value = net.values.get(tensor)
         if value is None:
             return set()
+        net.beside |= {n.name for n in [net.producer(tensor)] if n is not None}
         step = np.float32((value.max() - value.min()) / entries)
         net.fresh += 1
         name = f"{tensor}_table{net.fresh}"

@@ -64,6 +64,7 @@ def _single(net: Net, value: Any) -> tuple[Any, ...]:
 def _eight_bits(net: Net, site: Any) -> set[str]:
     """Dekker's split, c = (2^s + 1) x, y = c - (c - x), in fp16 arithmetic: 8 of 11 bits stay, as in bfloat16."""
     tensor = site.output[0]
+    net.beside |= {user.name for user in net.users(tensor)}
     site.output[0] = raw = f"{tensor}_raw"
     made = [
         net.node("Mul", [raw, net.add(np.float32(9.0))], raw + "_c"),

@@ -41,6 +41,7 @@ def replace(net: Net, site: Any, made: list[Any], names: set[str]) -> set[str]:
 def rolled(net: Net, site: Any, axis: int, keep: set[str] = frozenset()) -> set[str]:  # type: ignore[assignment]
     tensor = site.output[0]
     size = net.values[tensor].shape[axis]
+    net.beside |= {user.name for user in net.users(tensor)}
     site.output[0] = raw = f"{tensor}_raw"
     whole, ax = [net.add(np.array([v], np.int64)) for v in (size, axis)]
     one, zero = [net.add(np.array([v], np.int64)) for v in (1, 0)]
