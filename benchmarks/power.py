@@ -6,9 +6,13 @@ python benchmarks/power.py [--full] [--minutes N] [--cache DIR]
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
-from power import plugin
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # before numpy: small products on many threads only wait
+    os.environ.setdefault(_name, "1")
+
+from power import plugin  # noqa: E402
 
 
 def main() -> None:
