@@ -30,6 +30,7 @@ from verify.store import file_digest
 
 #: How the fixtures call what draws inputs from a seed.
 DRAWN = {"encoder12": "_drawn", "encoder12_outliers": "_drawn", "cnn_detect": "_pictures", "ppocr_rec": "_lines"}
+ROUNDS = 10
 LEVELS = ("all", "extended", "basic")
 TOML = """model = "{model}"
 target = "{target}"
@@ -172,30 +173,33 @@ def alarms(folder: Path, variant: str, gates: Mapping[str, Gate], store: Path) -
 
 
 def run(bench: Any, full: bool) -> None:
-    """Every kind in turn, until the clock or the count says stop."""
-    models = bench.root / "models"
+    """Every kind in turn, a tenth of each at a time, until the clock or the count says stop."""
+    for turn in range(ROUNDS if full else 1):
+        for kind in KINDS:
+            count = kind.count if full else kind.short
+            for part, name in enumerate(kind.models):
+                seeds = list(range(part, count, len(kind.models)))
+                size = -(-len(seeds) // ROUNDS) if full else len(seeds)
+                some(bench, kind, name, seeds[turn * size : (turn + 1) * size])
+
+
+def some(bench: Any, kind: Kind, name: str, seeds: list[int]) -> None:
+    """Candidates of one kind on one model; what was measured before is left out."""
     work = bench.trial.with_name(bench.trial.name + "-live")
-    for kind in KINDS:
-        count = kind.count if full else kind.short
-        for part, name in enumerate(kind.models):
-            mine = range(part, count, len(kind.models))
-            keys = {seed: f"honest/{kind.name}/{kind.variant}/{name}/{seed}" for seed in mine}
-            left = [seed for seed in mine if keys[seed] not in bench.results.rows]
-            if not left or bench.late():
+    keys = {seed: f"honest/{kind.name}/{kind.variant}/{name}/{seed}" for seed in seeds}
+    with contextlib.ExitStack() as stack:
+        shared: Shared | None = None
+        for seed in seeds:
+            if keys[seed] in bench.results.rows or bench.late():
                 continue
-            with contextlib.ExitStack() as stack:
-                shared: Shared | None = None
-                for seed in left:
-                    if bench.late():
-                        return
-                    folder = candidate(bench.trial, kind, name, seed, models)
-                    if "inputs" in kind.name:
-                        shared = shared or stack.enter_context(opened(folder, kind.variant, work))
-                        plugin.GIVEN[load(folder / "candidate.toml").folder] = shared
-                    try:
-                        row = alarms(folder, kind.variant, bench.gates, bench.store)
-                    finally:
-                        plugin.GIVEN.clear()
-                    more = {"kind": "honest", "honest": kind.name, "model": name, "variant": kind.variant}
-                    bench.results.add(keys[seed], {**more, **row})
+            folder = candidate(bench.trial, kind, name, seed, bench.root / "models")
+            if "inputs" in kind.name:
+                shared = shared or stack.enter_context(opened(folder, kind.variant, work))
+                plugin.GIVEN[load(folder / "candidate.toml").folder] = shared
+            try:
+                row = alarms(folder, kind.variant, bench.gates, bench.store)
+            finally:
+                plugin.GIVEN.clear()
+            more = {"kind": "honest", "honest": kind.name, "model": name, "variant": kind.variant}
+            bench.results.add(keys[seed], {**more, **row})
     shutil.rmtree(work, ignore_errors=True)
