@@ -22,6 +22,7 @@ def main() -> None:
         "--minutes", type=float, default=float("inf"), help="stop after so long; the rest comes next time"
     )
     parser.add_argument("--cache", type=Path, default=Path(".npu-verify/power"))
+    parser.add_argument("--results", type=Path, help="the file of lines to go on from, whatever version wrote it")
     parser.add_argument("--model", action="append", help="these models only")
     parser.add_argument("--variant", action="append", help="fp16 or int8 only")
     parser.add_argument("--fault", action="append", help="these faults only")

@@ -1,24 +1,20 @@
-"""What is run, in which order, and the lines that it leaves."""
+"""What is run, and in which order."""
 
 from __future__ import annotations
 
 import argparse
 import atexit
-import json
-import os
+import hashlib
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from power import faults, honest, plugin, trial
+from power import faults, honest, plugin
+from power.bench import Bench, Results, compiled, remembered
 from power.faults import DEPTHS, memory
-from power.gates import Gate, gates
-from power.models import Subject, subject
-from power.net import Net
-from power.right import Honest, right
+from power.gates import gates
+from power.models import subject
 from power.table import render
 from verify.store import code_version
 
@@ -55,132 +51,6 @@ PRECISIONS = ("fp16", "int8")
 PARTS = 4
 
 
-@dataclass
-class Results:
-    """A file of JSON lines: a run that is stopped goes on where it was."""
-
-    path: Path
-    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    @classmethod
-    def open(cls, path: Path) -> Results:
-        found = cls(path)
-        if path.is_file():
-            for line in path.read_text().splitlines():
-                row = json.loads(line)
-                found.rows[row["key"]] = row
-        return found
-
-    def add(self, key: str, row: Mapping[str, Any]) -> None:
-        self.rows[key] = {"key": key, **row}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as stream:
-            stream.write(json.dumps(self.rows[key], default=float) + "\n")
-        print(line(self.rows[key]), flush=True)
-
-
-@dataclass
-class Bench:
-    """Folders, gates, results and the clock."""
-
-    root: Path
-    gates: Mapping[str, Gate]
-    results: Results
-    until: float
-    rights: dict[tuple[str, str], Honest] = field(default_factory=dict)
-
-    @property
-    def trial(self) -> Path:
-        """One candidate at a time; a folder for each process, so that two parts may run side by side."""
-        return self.root / f"trial-{os.getpid()}"
-
-    @property
-    def store(self) -> Path:
-        return self.root / f"store-{os.getpid()}"
-
-    def late(self) -> bool:
-        return time.monotonic() > self.until
-
-    def right(self, model: Subject, variant: str) -> Honest:
-        """The right build of one model and precision, measured once a process; only the last is kept in memory."""
-        if (model.name, variant) not in self.rights:
-            folder = trial.folder_of(model, self.trial)
-            row, seen = trial.measured(folder, model, variant, self.gates, self.store, None)
-            key = f"right/{model.name}/{variant}"
-            if key not in self.results.rows:
-                self.results.add(key, {"kind": "right", **row})
-            if seen is None:
-                raise SystemExit(f"{model.name} {variant}: the right build fails: {row['error']}")
-            self.rights.clear()
-            self.rights[model.name, variant] = right(model, variant, seen)
-        return self.rights[model.name, variant]
-
-
-def compiled(bench: Bench, model: Subject, variant: str, fault: faults.Fault, depth: str) -> None:
-    """One compiled fault at one depth."""
-    key = f"{model.name}/{variant}/{fault.name}/{depth}"
-    if key in bench.results.rows:
-        return
-    net = Net.load(model.graph, dict(model.inner))
-    site = faults.at(fault.sites(net), depth)
-    nodes = fault.put(net, site) if site is not None else set()
-    row: dict[str, Any] = {"kind": "fault", "fault": fault.name, "group": fault.group, "depth": depth}
-    row |= {"model": model.name, "variant": variant, "nodes": sorted(nodes)}
-    if not nodes:
-        bench.results.add(key, {**row, "void": "no such place in this model"})
-        return
-    held = bench.right(model, variant)
-    folder = trial.folder_of(model, bench.trial)
-    net.save(folder / plugin.FAULTY)
-    try:
-        row["shift"] = trial.shift(model.graph, folder / plugin.FAULTY, model)
-    except Exception as error:  # onnxruntime's own kinds: the fault is no graph
-        bench.results.add(key, {**row, "void": f"not a graph: {str(error)[:200]}"})
-        return
-    found, seen = trial.measured(folder, model, variant, bench.gates, bench.store, held)
-    row |= found
-    if seen is not None:
-        if held.same(seen):
-            row["void"] = "compiled away: every dump and output is that of the right build"
-        row |= trial.named(found, held, nodes | net.beside, seen)
-    bench.results.add(key, row)
-
-
-def remembered(bench: Bench, model: Subject, variant: str, fault: memory.Memory, depth: str) -> None:
-    """One memory fault in what the right build recorded: in a layer at this depth, or in the output."""
-    key = f"{model.name}/{variant}/{fault.name}/{depth}"
-    if key in bench.results.rows or ("NaN" in fault.name and variant != "fp16"):  # integers hold no NaN
-        return
-    held = bench.right(model, variant)
-    row: dict[str, Any] = {"kind": "fault", "fault": fault.name, "group": fault.group, "depth": depth}
-    row |= {"model": model.name, "variant": variant}
-    tensor, given, moved = held.corrupted(fault, depth)
-    if given is None:
-        bench.results.add(key, {**row, "void": "no such place in this model"})
-        return
-    nodes = {n.name for n in held.graph.nodes if tensor in n.outputs}
-    folder = trial.folder_of(model, bench.trial)
-    candidate = model.candidate(variant, folder)
-    plugin.GIVEN[candidate.folder] = given
-    try:
-        found, seen = trial.measured(folder, model, variant, bench.gates, bench.store, held)
-    finally:
-        del plugin.GIVEN[candidate.folder]
-    row |= {"nodes": sorted(nodes), "shift": moved, **found}
-    if seen is not None:
-        row |= trial.named(found, held, nodes, seen)
-    bench.results.add(key, row)
-
-
-def line(row: Mapping[str, Any]) -> str:
-    """One trial on the terminal."""
-    if row["kind"] == "honest":
-        return f"{row['key']}: {row.get('error') or ('ALARM ' + '; '.join(row['why']) if row['alarms'] else 'holds')}"
-    said = row.get("void") or row.get("error") or f"{row['tool']}, first {row['first'].get('node', '-')}"
-    named = " (right)" if row.get("named") else ""
-    return f"{row['key']}: {said}{named}; moved {row.get('shift', 0):.2g}, {row.get('seconds', 0):.1f} s"
-
-
 def whole() -> Iterator[tuple[str, str, str, str]]:
     """(model, variant, fault, depth) of the full run: three passes, each with every fault at one depth of a model.
 
@@ -197,11 +67,21 @@ def whole() -> Iterator[tuple[str, str, str, str]]:
             yield "ppocr_det", variant, "resize mode", depths[turn]
 
 
+def version() -> str:
+    """A digest of the tool and of this benchmark: a changed one measures anew, from the builds that are kept."""
+    digest = hashlib.sha256(code_version().encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 def go(options: argparse.Namespace) -> None:
     root = options.cache.absolute()
     plugin.BUILDS = root / "builds"
-    kind = "full" if options.full else "short"
-    results = Results.open(root / f"{kind}-{code_version()[:12]}.jsonl")
+    lines = root / f"{'full' if options.full else 'short'}-{version()}.jsonl"
+    if not options.full and options.only is None:
+        lines.unlink(missing_ok=True)
+    results = Results.open(options.results or lines)
     bench = Bench(root, gates(root), results, time.monotonic() + 60 * options.minutes)
     atexit.register(shutil.rmtree, bench.trial, ignore_errors=True)
     atexit.register(shutil.rmtree, bench.store, ignore_errors=True)
@@ -220,7 +100,7 @@ def go(options: argparse.Namespace) -> None:
             compiled(bench, subject(name, root / "models"), variant, by_name[fault], depth)
     if options.only in (None, "memory"):
         places = (*DEPTHS, "output") if options.full else ("middle", "output")
-        for name in dict.fromkeys(item[0] for item in chosen):
+        for name in dict.fromkeys(item[0] for item in chosen if options.full or item[0] == "encoder2b"):
             for variant in PRECISIONS:
                 for fault in memory.FAULTS:
                     for depth in places:

@@ -14,9 +14,10 @@ from verify.backends.graph import GraphBackend
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from power import benign, faults, plugin  # noqa: E402
+from power.bench import Results  # noqa: E402
 from power.faults import memory  # noqa: E402
 from power.net import Net  # noqa: E402
-from power.plan import SHORT, Results, whole  # noqa: E402
+from power.plan import SHORT, whole  # noqa: E402
 from power.table import caught, render  # noqa: E402
 
 X = normal(5, 1, 16, 16)
