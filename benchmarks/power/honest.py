@@ -7,10 +7,8 @@ toolkit (graph~simulator), or run by onnxruntime (source~graph and graph~device)
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,14 +17,12 @@ import numpy as np
 
 from power import benign, plugin, trial
 from power.gates import Gate, ask
+from power.live import Shared, opened
 from power.models import MODELS, fixture, subject
 from power.net import Net
-from verify.build.rknn import RknnBuilder
 from verify.candidate import load
-from verify.cases import load_calibration
-from verify.core import Artifact, Build, Case, Tensors, VerifyError
+from verify.core import Tensors, VerifyError
 from verify.npz import write_npz
-from verify.store import file_digest
 
 #: How the fixtures call what draws inputs from a seed.
 DRAWN = {"encoder12": "_drawn", "encoder12_outliers": "_drawn", "cnn_detect": "_pictures", "ppocr_rec": "_lines"}
@@ -74,30 +70,6 @@ REWRITES: Mapping[str, benign.Rewrite] = {
 }
 
 
-@dataclass(frozen=True)
-class Shared:
-    """A live build that several candidates are measured on, one after the other."""
-
-    live: Any
-    build: Build
-    simulates: bool = True
-
-    def layers(self, case: Case, into: Path) -> Any:
-        return self.live.layers(case, into)
-
-    def run(self, feeds: Tensors) -> Tensors:
-        found: Tensors = self.live.run(feeds)
-        return found
-
-    def handed(self, work: Path) -> Shared:
-        folder = Path(tempfile.mkdtemp(prefix="shared-", dir=work))
-        artefact, log = folder / self.build.artifact.path.name, folder / "build.log"
-        artefact.write_text(self.build.artifact.sha256)
-        shutil.copyfile(self.live.build.log, log)
-        artifact = dataclasses.replace(self.build.artifact, path=artefact)
-        return dataclasses.replace(self, build=dataclasses.replace(self.build, artifact=artifact, log=log))
-
-
 def inputs(name: str, seed: int, count: int = 2) -> list[Tensors]:
     """Inputs of one candidate, drawn as the fixture draws its own."""
     source, layers, batch = MODELS[name]
@@ -139,16 +111,6 @@ def candidate(folder: Path, kind: Kind, name: str, seed: int, models: Path) -> P
     text = TOML.format(model=name, target=target, source=source, variant=kind.variant, precision=precision, more=more)
     (folder / "candidate.toml").write_text(text)
     return folder
-
-
-@contextlib.contextmanager
-def opened(folder: Path, variant: str, work: Path) -> Iterator[Shared]:
-    """One vendor build of a folder's model, live."""
-    held = load(folder / "candidate.toml", variant)
-    graph = Artifact("graph", folder / "model.onnx", file_digest(folder / "model.onnx"))
-    work.mkdir(parents=True, exist_ok=True)
-    with RknnBuilder().open(held, graph, load_calibration(held, graph), work) as live:
-        yield Shared(live, live.build)
 
 
 def alarms(folder: Path, variant: str, gates: Mapping[str, Gate], store: Path) -> dict[str, Any]:
