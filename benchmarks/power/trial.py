@@ -138,6 +138,8 @@ def measured(
     first = verdict.first_divergent or {}
     row |= {"tool": leg(verdict), "first": dict(first), "outputs": outputs_only(document)}
     row["regions"] = regions(document, first.get("tensor", ""))
+    fails = [f for f in verdict.findings if f.severity == "fail" and f.leg == LEG]
+    row["metrics"] = sorted({f"{f.checker}.{f.metric}" for f in fails})
     row["warned"] = sorted({f.id for f in verdict.findings if f.severity == "warn" and f.leg == LEG})
     if trial is None or "simulator" not in trial.recordings:
         reason = next((leg.missing for leg in from_document(document).legs if leg.name == LEG), "")

@@ -118,6 +118,8 @@ def test_what_alarms_on_the_right_build_too_caught_nothing():
     wrong = row(tool="failed", gates={"g": "t"}, final={"g": "t"})
     assert caught(wrong, row(), "npu-verify") and caught(wrong, row(), "g") and caught(wrong, row(), "g", "final")
     assert not any(caught(wrong, wrong, gate) for gate in ("npu-verify", "g"))
+    replayed = {**wrong, "metrics": ["layers.isolated_odds", "layers.relative_l2"]}
+    assert caught(replayed, {**wrong, "metrics": ["layers.relative_l2"]}, "npu-verify")
     assert not caught(row(), row(), "npu-verify") and not caught(row(), row(), "g")
 
 
