@@ -30,10 +30,7 @@ bench-fixtures: install # what every fixture costs, earns and measures honestly,
 	@$(VENV)/bin/python benchmarks/fixtures.py
 	@$(VENV)/bin/python benchmarks/honest.py
 
-bench-floor: install # honest builds of every fixture over the drawn floor, about half an hour
-	@$(VENV)/bin/python benchmarks/floor.py
-
-bench-power: install # faults compiled by the toolkit and honest builds, a few of each kind, some three minutes
+bench-power: install # faults compiled by the toolkit and honest builds, a few of each kind, some four minutes
 	@$(VENV)/bin/python benchmarks/power.py
 
 bench-power-full: install # all of them, hours; goes on where it was stopped (benchmarks/power.py --full --minutes 60)
