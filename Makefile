@@ -1,4 +1,4 @@
-# make demo | test | bench | bench-fixtures | bench-floor | clean. Each installs what it needs into .venv first (tools/install.sh), once.
+# make demo | test | bench | bench-fixtures | bench-floor | bench-power | bench-power-full | clean. Each installs what it needs into .venv first (tools/install.sh), once.
 #   PYTHON=python3.12                    another interpreter (default: the first of 3.11, 3.12, 3.10 that works)
 #   TORCH_INDEX=https://...              the index that torch alone comes from: name one with CPU builds for a small installation
 #   TORCH=torch==2.13.0                  another torch
@@ -11,7 +11,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export PYTHON TORCH TORCH_INDEX VENV
 
-.PHONY: demo test lint bench bench-fixtures bench-floor install clean
+.PHONY: demo test lint bench bench-fixtures bench-floor bench-power bench-power-full install clean
 demo: install
 	@$(VENV)/bin/python tools/demo.py
 
@@ -30,8 +30,11 @@ bench-fixtures: install # what every fixture costs, earns and measures honestly,
 	@$(VENV)/bin/python benchmarks/fixtures.py
 	@$(VENV)/bin/python benchmarks/honest.py
 
-bench-floor: install # honest builds of every fixture over the drawn floor, about half an hour
-	@$(VENV)/bin/python benchmarks/floor.py
+bench-power: install # faults compiled by the toolkit and honest builds, a few of each kind, some four minutes
+	@$(VENV)/bin/python benchmarks/power.py
+
+bench-power-full: install # all of them, hours; goes on where it was stopped (benchmarks/power.py --full --minutes 60)
+	@$(VENV)/bin/python benchmarks/power.py --full
 
 install:
 	@bash tools/install.sh

@@ -1,0 +1,1 @@
+"""What the benchmark of power is made of: models, faults, honest candidates, gates, and the table."""
