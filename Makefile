@@ -11,7 +11,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 export PYTHON TORCH TORCH_INDEX VENV
 
-.PHONY: demo test lint bench bench-fixtures bench-floor bench-power bench-power-full install clean
+.PHONY: demo test lint bench bench-fixtures bench-floor bench-regions bench-power bench-power-full install clean
 demo: install
 	@$(VENV)/bin/python tools/demo.py
 
@@ -25,6 +25,9 @@ lint: install
 
 bench: install # speed and reach against targets and peers, about three minutes
 	@$(VENV)/bin/python benchmarks/speed.py; first=$$?; $(VENV)/bin/python benchmarks/reach.py && exit $$first
+
+bench-regions: install # what honest builds show beyond the roundings that are replayed: verify/floor/allowance.py
+	@$(VENV)/bin/python benchmarks/regions.py
 
 bench-fixtures: install # what every fixture costs, earns and measures honestly, about a quarter of an hour
 	@$(VENV)/bin/python benchmarks/fixtures.py

@@ -229,3 +229,17 @@ def test_a_layer_behind_a_fault_is_named_by_value_else_by_name_and_never_twice(t
     assert "y-rs" not in found  # unrelated values, and no layer of this shape was seen
     taken = {**match, "other": Match("other", "a1", (64, 32), (0, 1), ("m1",), (64, 32))}
     assert "m1_mm" not in assume(graph, taken, [reference], [{**dumps, "other": honest["a1"]}])
+
+
+def test_saturation_is_the_builds_own(tmp_path):
+    exact = np.array([[0.0, 100.0, -100.0]])
+    got = GRIDS["a1"].round(exact)
+    assert judge(Replayed(exact, np.zeros((1, 3))), got, GRIDS["a1"], "fp16").excess.max() == 0
+
+
+def test_odds_are_corrected_for_the_number_of_tests_and_no_more(tmp_path):
+    found = odds(measured(trial(tmp_path, built(b1=B1 + np.float32(3)))))["a1"]  # every element is beyond
+    alone = isolated._decades(64 * 32, 64 * 32, 1e-3)
+    assert found.value == pytest.approx(alone - np.log10(found.null["cells"])) and found.null["cells"] > 100
+    few = Isolated(np.full((4, 1), 1.0), (0, 0), (0, 0), "ulp")
+    assert few.cells == 5 and surprise(few, EXACT)[0] == pytest.approx(16)  # four of four at a rate of 1e-4
