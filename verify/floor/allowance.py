@@ -24,7 +24,7 @@ class Allowance:
 EXACT = Allowance(0.02, 1e-4, 1.0, 1e-3)
 #: By unit and kind. Honest builds beyond, worst (`make bench-regions`): norm 3 ulp (rows of which one channel holds the
 #: variance); attention 0.8 steps and 0.5 ulp (a code inside it that lies on a tie); softmax 0.12 ulp. Of products of
-#: two activations, scaled behind a rounding that the build says nothing of, 1.2 steps were seen in an unfused attention.
+#: two activations, scaled behind a rounding that the build says nothing of, 1.2 steps in an unfused attention.
 ALLOWANCES: Mapping[tuple[str, str], Allowance] = {
     ("unrounded step", "linear"): Allowance(0.1, 1e-3, 1.0, 5e-4),
     ("unrounded step", "fused"): Allowance(0.1, 1e-3, 1.0, 5e-4),
