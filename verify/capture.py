@@ -41,10 +41,12 @@ from verify.usercode import recording_files
 
 def simulate(stage: Stage, live: LiveBuild, graph: info.GraphInfo) -> None:
     """The simulator's recordings, and the dumps of the layer cases laid against the reference's inner tensors."""
+    from verify.floor.rewritten import moved
     from verify.graphs.align import align
     from verify.graphs.assume import assume
 
     goldens: list[Tensors] = []
+    optimised: dict[str, dict[str, float]] = {}
     simulated: dict[str, tuple[Tensors, Mapping[str, float]]] = {}
     if stage.plan.layers:
         for case in stage.cases[:LAYER_CASES]:
@@ -58,14 +60,18 @@ def simulate(stage: Stage, live: LiveBuild, graph: info.GraphInfo) -> None:
             producers = {tensor: node.op for tensor, node in graph.producer.items()}
             found, stage.facts["unmatched"] = align(goldens, inner, producers)
             stage.facts["alignment"] = found
-            stage.facts["assumed"] = assume(graph, found, inner, [dumped for dumped, _ in simulated.values()])
+            assumed = assume(graph, found, inner, [dumped for dumped, _ in simulated.values()])
+            stage.facts["assumed"] = assumed
+            pairs = zip(simulated, inner, goldens, strict=True)
+            optimised = {case: moved({**found, **assumed}, held, golden) for case, held, golden in pairs}
         if len(goldens) < 2:
             stage.notes.append("one case only: layers are matched on it alone, so a match may be by chance")
     with stage.progress.step(f"simulating {len(stage.cases)} cases"):
 
         def run(case: Case) -> tuple[Tensors, Tensors, Mapping[str, Any]]:
             layers, isolated = simulated.get(case.name, ({}, {}))
-            return Fed(stage.candidate, live).run(case.inputs), layers, {"isolated": isolated}
+            told = {"isolated": isolated, "optimised": optimised.get(case.name, {})}
+            return Fed(stage.candidate, live).run(case.inputs), layers, told
 
         stage.recordings["simulator"] = record(stage, "simulator", run, "simulator")
 

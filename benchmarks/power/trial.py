@@ -36,7 +36,7 @@ POLICY = Policy(
 )
 LEG = "graph~simulator"
 #: Grains that only recordings of layers give.
-INNER = ("layer", "isolated", "region")
+INNER = ("layer", "isolated", "region", "rewrite")
 
 
 def folder_of(subject: Subject, root: Path) -> Path:

@@ -10,6 +10,7 @@ import numpy as np
 from verify.core import Array, Candidate, Measurement, NotComparable, RunSpec, Tier, Where, runs
 from verify.floor.measured import measured
 from verify.floor.over import over, without
+from verify.floor.rewritten import rewritten
 from verify.graphs.info import LAYOUT
 from verify.metrics import Difference, difference, factor, over_peak, unequal
 from verify.slots import SLOTS, by_slot, outliers
@@ -44,6 +45,7 @@ class Layers:
     an output over the output's largest, `factor` how far from 1 the gain is that explains an output's error alone (0 if
     none), `integers` how many integers or bool of an output are not equal. `over_floor` is an error over what an honest
     build makes (verify.floor), of a tensor and of the worst index along each axis, `no_floor` counts what has none.
+    `rewritten` is how far the toolkit's float32 run of its optimised graph is away, over what float32 rounding makes.
     relative L2 = |got - wanted| / |wanted|. What lies below the format's resolution counts as the resolution:
     the quantiser's step where the build states one.
     """
@@ -77,13 +79,15 @@ class Layers:
         for where, wanted, got, layer in trial.layers(assumed=True):
             if wanted.dtype.kind == "f" and where.op not in LAYOUT:
                 yield from self._over(trial, where, wanted, got, "layer", f"compiled layer {layer}: ")
+                optimised = self._told(trial, where.case, "optimised")
+                yield from rewritten(trial.facts.get("floor"), optimised, where, layer)
                 if layer not in trial.alignment:
                     continue
                 step = float(scales.get(layer, {}).get("scale") or 0.0)
                 null = {"layer": layer, "quantised": layer in scales}
                 held = self._measure(where, wanted, got, "layer", step, f"compiled layer {layer}: ")
                 yield replace(held, null=null)
-                alone = self._isolated(trial, where.case).get(layer)
+                alone = self._told(trial, where.case, "isolated").get(layer)
                 if alone is not None:
                     fed = "alone, fed with the optimised graph's own inputs (the vendor's figure)"
                     note = f"compiled layer {layer}: {fed}"
@@ -137,11 +141,12 @@ class Layers:
             note = f"{worse:.3g} times the error of the batch's median slot"
             yield Measurement(place, "slot_outlier", float(worse), "", "slot", wanted[slot].size, note=note)
 
-    def _isolated(self, trial: Trial, case: str) -> Mapping[str, float]:
-        """Each compiled layer's own relative error, as the toolkit's accuracy analysis states it."""
+    def _told(self, trial: Trial, case: str, what: str) -> Mapping[str, float]:
+        """Of each compiled layer, what the toolkit's accuracy analysis says: "isolated", its own relative error, or
+        "optimised", how far the float32 run of the optimised graph is from the reference."""
         for recording in trial.recordings.get("simulator", ()):
             if recording.case == case:
-                found: Mapping[str, float] = recording.integrity.get("isolated", {})
+                found: Mapping[str, float] = recording.integrity.get(what, {})
                 return found
         return {}
 

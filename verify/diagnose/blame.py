@@ -36,7 +36,7 @@ def blame(tiers: Mapping[Tier, TierVerdict], judged: Sequence[Judged], run: Run)
     if simulator or (device and not _has(run, "graph~simulator")):
         if any(m.checker in ("structure", "coverage") for m in bad) or (failed & set(run.broken)):
             return ("compiler",) if run.environment.get("builder", "built") else ("undetermined",)
-        if any(m.grain == "region" for m in bad):  # replayed with the build's own roundings, so no rounding explains it
+        if any(m.grain in ("region", "rewrite") for m in bad):  # no rounding of the variant explains these
             return ("compiler",)
         if quantised and not any(m.metric in ("factor", "over_floor") for m in bad):
             return ("quantiser", "precision") if chosen else ("precision", "quantiser")

@@ -9,15 +9,26 @@ if TYPE_CHECKING:
     from verify.judge import Judged
     from verify.stored import Run
 
-#: In this order: where the reference runtime itself is wrong, a NaN's birth place, a layer that is wrong by itself, a
-#: layer beyond its accumulated limit, an output. Each with what it means.
+#: In this order: where the reference runtime itself is wrong, a NaN's birth place, a layer that is wrong by itself (or
+#: that the optimised graph gets wrong, whichever comes first), a layer beyond its accumulated limit, an output.
 RANKS = (
-    ("parity", "layer", "the reference runtime is wrong there, as float64 says"),
-    ("finite", "layer", "the first tensor that is not finite as the reference's is"),
-    ("layers", "region", "the first region that does not give what the graph says, replayed on its own inputs"),
-    ("layers", "isolated", "the first layer that is wrong by itself"),
-    ("layers", "layer", "the first layer beyond its limit, by the error accumulated up to it"),
+    ("parity", ("layer",)),
+    ("finite", ("layer",)),
+    ("layers", ("region", "rewrite")),
+    ("layers", ("isolated",)),
+    ("layers", ("layer",)),
 )
+#: What each means.
+MEANING = {
+    ("parity", "layer"): "the reference runtime is wrong there, as float64 says",
+    ("finite", "layer"): "the first tensor that is not finite as the reference's is",
+    ("layers", "region"): "the first region that does not give what the graph says, replayed on its own inputs",
+    ("layers", "rewrite"): "the first layer that the toolkit's own float32 run of its optimised graph gets wrong",
+    ("layers", "isolated"): "the first layer that is wrong by itself",
+    ("layers", "layer"): "the first layer beyond its limit, by the error accumulated up to it",
+}
+#: These are in the graph's order already, case by case; of the others the earliest of all cases counts.
+ORDERED = frozenset({"isolated"})
 #: What speaks of all outputs together points at no node.
 UNPLACED = frozenset({"structure", "coverage", "accuracy", "agreement"})
 ONLY = "only outputs were compared there"
@@ -47,13 +58,15 @@ def origin(judged: Sequence[Judged], run: Run) -> tuple[Mapping[str, str], str] 
     for j in judged:
         if _inner(j):
             position.setdefault(j.measurement.where.tensor, len(position))
-    for checker, grain, meaning in RANKS:
-        kind = [j for j in judged if (j.measurement.checker, j.measurement.grain) == (checker, grain)]
+    for checker, grains in RANKS:
+        kind = [
+            j for grain in grains for j in judged if (j.measurement.checker, j.measurement.grain) == (checker, grain)
+        ]
         found = [j for j in kind if j.measurement.where.leg in failing and _diverged(j)]
-        if found and grain == "layer":
-            found.sort(key=lambda j: position[j.measurement.where.tensor])
+        if found and not ORDERED & set(grains):
+            found.sort(key=lambda j: position.get(j.measurement.where.tensor, len(position)))
         if found:
-            return _place(found[0]), f"{meaning}: {_said(found[0])}"
+            return _place(found[0]), f"{MEANING[checker, found[0].measurement.grain]}: {_said(found[0])}"
     for j in judged:
         if _diverged(j) and j.state == "fail" and j.measurement.checker not in UNPLACED and j.measurement.where.node:
             inside = any(k.measurement.where.leg == j.measurement.where.leg and _inner(k) for k in judged)
@@ -84,7 +97,7 @@ def _place(j: Judged) -> Mapping[str, str]:
 
 
 def _inner(j: Judged) -> bool:
-    return j.measurement.grain == "layer"
+    return j.measurement.grain in ("layer", "rewrite")
 
 
 def _said(j: Judged) -> str:

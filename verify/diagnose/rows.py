@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from verify.judge import Judged
 
-INNER = ("layer", "isolated", "region")
+INNER = ("layer", "isolated", "region", "rewrite")
 METRICS = {
     ("parity", "relative_l2"): 0,
     ("layers", "relative_l2"): 0,

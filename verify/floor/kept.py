@@ -12,7 +12,7 @@ import numpy as np
 
 from verify import schemas
 from verify.core import Artifact, Build, Missing, UsageError
-from verify.floor import draws, grids, null
+from verify.floor import draws, grids, null, rewritten
 from verify.floor.draws import Drawn, Sample
 from verify.floor.null import Null
 from verify.graphs import info
@@ -27,11 +27,15 @@ KIND = "floors"
 
 @dataclass(frozen=True)
 class Floor:
-    """What was drawn and the nulls fitted to it; `reason` says why there is nothing where there is nothing."""
+    """What was drawn and the nulls fitted to it; `reason` says why there is nothing where there is nothing.
+
+    `single` is the relative rms of float32 rounding by (case, tensor), for the toolkit's own float32 run.
+    """
 
     drawn: Drawn = field(default_factory=lambda: Drawn({}))
     nulls: Mapping[str, Null] = field(default_factory=dict)
     reason: str = ""
+    single: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 def floor(stage: Stage, graph: Artifact, build: Build | None, key: str) -> Floor:
@@ -44,40 +48,53 @@ def floor(stage: Stage, graph: Artifact, build: Build | None, key: str) -> Floor
     if not roles:
         return Floor(reason="nothing was run that it could be held against")
     dumps = [r.layers for r in stage.recordings.get("simulator", ()) if r.layers][:LAYER_CASES]
-    if variant.precision not in grids.MODELLED:
-        return Floor(reason=f"no model of {variant.precision}: how it rounds is not documented")
     if variant.precision != "fp32" and not dumps:
         return Floor(reason=f"no layer of the {variant.precision} build was seen: where it rounds is not known")
-    name = key_of({"build": key, "k": draws.K, "seed": draws.SEED})
+    name = key_of({"build": key, "k": [draws.K, rewritten.K], "seed": draws.SEED})
     kept = _load(stage, name) if key else None
     if kept is not None:
         return kept
-    try:
-        with stage.progress.step(f"drawing the floor, {draws.K} runs of {LAYER_CASES} cases", expected_seconds=5):
-            drawn = _draw(stage, graph, build, dumps)
-            found = Floor(drawn, null.fit(drawn))
-    except Missing as error:
-        found = Floor(reason=error.what)
+    with stage.progress.step(f"drawing the floor, {draws.K} runs of {LAYER_CASES} cases", expected_seconds=5):
+        found = _found(stage, graph, build, dumps)
     if key:
         _keep(stage, name, found)
     return found
 
 
-def _draw(stage: Stage, graph: Artifact, build: Build | None, dumps: Any) -> Drawn:
-    held = info.read(graph.path)
-    alignment = {**stage.facts.get("alignment", {}), **stage.facts.get("assumed", {})}
+def _found(stage: Stage, graph: Artifact, build: Build | None, dumps: Any) -> Floor:
+    precision, cases = stage.candidate.variant.precision, _shown(stage, graph)
+    single = rewritten.single(graph.path, cases) if dumps else {}
+    if precision not in grids.MODELLED:
+        return Floor(reason=f"no model of {precision}: how it rounds is not documented", single=single)
+    try:
+        drawn = _draw(stage, graph, build, dumps, cases)
+    except Missing as error:
+        return Floor(reason=error.what, single=single)
+    return Floor(drawn, null.fit(drawn), single=single)
+
+
+def _draw(stage: Stage, graph: Artifact, build: Build | None, dumps: Any, cases: Any) -> Drawn:
+    held, precision = info.read(graph.path), stage.candidate.variant.precision
     scales = build.scales if build else {}
     points, splits = {}, {}
-    if stage.candidate.variant.precision != "fp32":
-        points = grids.points(held, stage.candidate.variant.precision, scales, alignment, dumps)
+    if precision != "fp32":
+        alignment = {**stage.facts.get("alignment", {}), **stage.facts.get("assumed", {})}
+        points = grids.points(held, precision, scales, alignment, dumps)
         splits = grids.splits(held, scales, dumps)
+    return draws.draw(graph.path, precision, scales, points, cases, splits=splits)
+
+
+def _shown(stage: Stage, graph: Artifact) -> list[tuple[str, Any, dict[str, Any]]]:
+    """Of each layer case its name, its feeds, and the reference's tensors that the candidate shows."""
+    held = info.read(graph.path)
+    alignment = {**stage.facts.get("alignment", {}), **stage.facts.get("assumed", {})}
     inner = {m.tensor for m in alignment.values() if held.op(m.tensor) not in ("", *info.LAYOUT)}
     cases = []
     for recording in stage.recordings["graph"][:LAYER_CASES]:
         values = {**recording.layers, **recording.outputs}
         names = [n for n in values if n in inner or n in recording.outputs]
         cases.append((recording.case, recording.integrity["inputs"], {n: np.asarray(values[n]) for n in names}))
-    return draws.draw(graph.path, stage.candidate.variant.precision, scales, points, cases, splits=splits)
+    return cases
 
 
 def _keep(stage: Stage, key: str, found: Floor) -> None:
@@ -91,7 +108,8 @@ def _keep(stage: Stage, key: str, found: Floor) -> None:
         entries.append({"case": case, "tensor": tensor, "axes": list(sample.axes), **plain})
     np.savez(folder / "samples.npz", **arrays)
     nulls = {kind: asdict(held) for kind, held in found.nulls.items()}
-    entry = {"samples": entries, "absent": found.drawn.absent, "k": found.drawn.k}
+    single = [[case, tensor, size] for (case, tensor), size in found.single.items()]
+    entry = {"samples": entries, "absent": found.drawn.absent, "k": found.drawn.k, "single": single}
     stage.store.keep(folder, KIND, key, {**entry, "nulls": nulls, "reason": found.reason})
 
 
@@ -104,7 +122,8 @@ def _load(stage: Stage, key: str) -> Floor | None:
         samples = _samples(entry / "samples.npz", document["samples"])
         drawn = Drawn(samples, document["absent"], document["k"])
         nulls = {kind: Null(**held) for kind, held in document["nulls"].items()}
-        return Floor(drawn, nulls, document["reason"])
+        single = {(case, tensor): size for case, tensor, size in document["single"]}
+        return Floor(drawn, nulls, document["reason"], single)
     except (OSError, ValueError, KeyError, TypeError, UsageError):  # cut short, or of another version
         return None
 
