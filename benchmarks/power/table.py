@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 TOOL = "npu-verify"
+#: The tool without the toolkit's own float32 run, in which every fault that the graph was given shows.
+SIMULATED = "by simulated values alone"
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -16,6 +18,8 @@ def caught(row: Mapping[str, Any], right: Mapping[str, Any], gate: str, kind: st
     This tool has several metrics: where a right build fails (int8 that destroys the signal), those that fail on it
     catch nothing, the others may.
     """
+    if gate == SIMULATED:
+        return caught(row["simulated"], right["simulated"], TOOL)
     if gate == TOOL and kind == "gates" and right["tool"] == "failed":
         return bool(set(row.get("metrics", ())) - set(right.get("metrics", ())))
     if gate == TOOL:
@@ -25,7 +29,8 @@ def caught(row: Mapping[str, Any], right: Mapping[str, Any], gate: str, kind: st
 
 
 def named(row: Mapping[str, Any], gate: str) -> bool:
-    return bool(row["named"] if gate == TOOL else row["gate_named"].get(gate))
+    ours = {TOOL: "named", SIMULATED: "simulated_named"}
+    return bool(row[ours[gate]] if gate in ours else row["gate_named"].get(gate))
 
 
 def share(part: int, whole: int) -> str:
@@ -44,7 +49,8 @@ def render(rows: Mapping[str, Mapping[str, Any]]) -> str:
     honest = [r for r in rows.values() if r["kind"] == "honest" and not r.get("error")]
     gates = [TOOL, *dict.fromkeys(g for r in [*rights.values(), *honest] for g in r.get("gates", {}))]
     parts = [_counts(rows, faults), "With recordings of layers (caught, of these at the right node):"]
-    parts += [markdown(["fault", "", *gates], _classes(faults, rights, gates))]
+    with_layers = [TOOL, SIMULATED, *gates[1:]]
+    parts += [markdown(["fault", "", *with_layers], _classes(faults, rights, with_layers))]
     parts += ["From outputs alone, of the faults that move an output by more than the right build's own error:"]
     parts += [markdown(["fault", "", *gates], _outputs(faults, rights, gates))]
     if honest:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +76,23 @@ def leg(verdict: Verdict, name: str = LEG) -> str:
 
 def outputs_only(document: Mapping[str, Any]) -> str:
     """The leg's outcome when nothing of the layers is known."""
+    return leg(without(document, INNER))
+
+
+def without(document: Mapping[str, Any], grains: Collection[str]) -> Verdict:
+    """The verdict without the measurements of some grains."""
     run = from_document(document)
-    kept = tuple(m for m in run.measurements if m.grain not in INNER)
-    return leg(judge(dataclasses.replace(run, measurements=kept), POLICY))
+    kept = tuple(m for m in run.measurements if m.grain not in grains)
+    return judge(dataclasses.replace(run, measurements=kept), POLICY)
+
+
+def simulated_only(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What the tool says without the toolkit's float32 run: by the simulated values alone, as of a wrong kernel."""
+    verdict = without(document, ("rewrite",))
+    first = dict(verdict.first_divergent or {})
+    fails = {f"{f.checker}.{f.metric}" for f in verdict.findings if f.severity == "fail" and f.leg == LEG}
+    found = {"tool": leg(verdict), "first": first, "metrics": sorted(fails)}
+    return {**found, "regions": regions(document, first.get("tensor", ""))}
 
 
 def regions(document: Mapping[str, Any], tensor: str) -> list[str]:
@@ -138,6 +152,7 @@ def measured(
     first = verdict.first_divergent or {}
     row |= {"tool": leg(verdict), "first": dict(first), "outputs": outputs_only(document)}
     row["regions"] = regions(document, first.get("tensor", ""))
+    row["simulated"] = simulated_only(document)
     fails = [f for f in verdict.findings if f.severity == "fail" and f.leg == LEG]
     row["metrics"] = sorted({f"{f.checker}.{f.metric}" for f in fails})
     row["warned"] = sorted({f.id for f in verdict.findings if f.severity == "warn" and f.leg == LEG})
@@ -159,11 +174,16 @@ def named(found: Mapping[str, Any], honest: Honest, nodes: set[str], trial: Tria
     Right is a faulty node itself, the first tensor behind it that this build dumps, or a compiled region, as the tool
     replayed it, that holds a faulty node. An operator that was put on an edge makes both its ends faulty.
     """
-    first = found["first"]
     region = honest.region(nodes, set(trial.recordings["simulator"][0].layers))
-    right = honest.right(first.get("node", ""), first.get("tensor", ""), nodes, region)
+
+    def right(said: Mapping[str, Any]) -> bool:
+        first = said["first"]
+        held = honest.right(first.get("node", ""), first.get("tensor", ""), nodes, region)
+        return bool(first) and (held or bool(nodes & set(said["regions"])))
+
     return {
-        "named": bool(first) and (right or bool(nodes & set(found["regions"]))),
+        "named": right(found),
+        "simulated_named": right(found["simulated"]),
         "gate_named": {g: bool(t) and honest.right("", t, nodes, region) for g, t in found["gates"].items()},
         "floor": max(honest.errors.values()),
     }

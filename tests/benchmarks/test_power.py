@@ -110,6 +110,8 @@ def row(**more):
         "final": {"g": ""},
         "gate_named": {"g": False},
         "layers": {"unmatched": 1},
+        "simulated": {"tool": "passed", "metrics": []},
+        "simulated_named": False,
     }
     return {**held, **more}
 
@@ -132,7 +134,7 @@ def test_the_table(tmp_path):
     results.add("4", row(fault="refused", error="signal 11"))
     results.add("5", {"kind": "honest", "honest": "h", "variant": "cpu", "alarms": [], "gates": {"g": "t"}})
     text = render(Results.open(tmp_path / "r.jsonl").rows)
-    assert "| weights | int8 | 1/2, 1 | 0/2, 0 |" in text and "| weights | int8 | 1/2 | 0/2 |" in text
+    assert "| weights | int8 | 1/2, 1 | 0/2, 0 | 0/2, 0 |" in text and "| weights | int8 | 1/2 | 0/2 |" in text
     assert "| all |  | 0/1 | 1/1 |" in text and "fewer than 3/1 = 3 alarm" in text
     assert "m int8, missed, late: passed; moves the output by 0.5, the right build errs by 0.1" in text
     assert "1 compiled away" in text and "Not compiled by the toolkit: 1 (refused)" in text and "void, late" not in text
