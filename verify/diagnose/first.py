@@ -55,9 +55,8 @@ def origin(judged: Sequence[Judged], run: Run) -> tuple[Mapping[str, str], str] 
         if leg in failing:
             return {"node": name, "op": "Input", "tensor": name, "leg": leg}, f"how the input is fed: {how}"
     position: dict[str, int] = {}
-    for j in judged:
-        if _inner(j):
-            position.setdefault(j.measurement.where.tensor, len(position))
+    for j in sorted(filter(_inner, judged), key=lambda j: j.measurement.checker != "layers"):  # it has the most tensors
+        position.setdefault(j.measurement.where.tensor, len(position))
     for checker, grains in RANKS:
         kind = [
             j for grain in grains for j in judged if (j.measurement.checker, j.measurement.grain) == (checker, grain)
