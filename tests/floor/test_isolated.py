@@ -231,6 +231,14 @@ def test_a_layer_behind_a_fault_is_named_by_value_else_by_name_and_never_twice(t
     assert "m1_mm" not in assume(graph, taken, [reference], [{**dumps, "other": honest["a1"]}])
 
 
+def test_a_layer_that_bears_an_outputs_name_is_that_output(tmp_path):
+    """The right values lie in a layer before it, and something wrong was done to them behind."""
+    graph, honest = info.read(model(tmp_path / "m.onnx")), built()
+    match = {"added": Match("added", "y", (64, 16), (0, 1), (), (64, 16))}
+    dumps = {"added": honest["y"], "y": honest["y"] * 1.01, "y_int8": honest["y"] * 1.01}
+    assert {n: m.tensor for n, m in assume(graph, match, [honest], [dumps]).items()} == {"y": "y"}
+
+
 def test_saturation_is_the_builds_own(tmp_path):
     exact = np.array([[0.0, 100.0, -100.0]])
     got = GRIDS["a1"].round(exact)

@@ -31,6 +31,8 @@ def assume(
 ) -> dict[str, Match]:
     """Matches for layers that no value identified and whose name does, where no other layer holds that tensor.
 
+    A layer that bears a graph output's very name is that output, whoever else holds its values.
+
     `references` and `dumps` are the reference's and the candidate's tensors of the same cases. Empty where every
     tensor that a layer is named after is held by some layer.
     """
@@ -40,7 +42,7 @@ def assume(
     for layer in dumps[0] if dumps else ():
         if layer in matched or any(layer not in dump for dump in dumps):
             continue
-        named = [t for t in _named(graph, layer) if t not in taken]
+        named = [t for t in _named(graph, layer) if t not in taken or (t == layer and t in graph.outputs)]
         if named:
             wide = [*named, *(t for name in named for t in _moved(graph, name) if t not in taken)]
             fits = [t for t in wide if t in references[0] and references[0][t].size == dumps[0][layer].size]
